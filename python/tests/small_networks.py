@@ -61,6 +61,7 @@ class Block(nn.Module):
         self.qkv, self.proj = nn.Linear(features, 3 * features), nn.Linear(features, features)
         self.fc1, self.fc2 = nn.Linear(features, 2 * features), nn.Linear(2 * features, features)
         self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", None, persistent=False)
 
     def forward(self, x):
         n, length, features = x.shape
@@ -68,7 +69,7 @@ class Block(nn.Module):
             part.view(n, length, self.heads, -1).transpose(1, 2)
             for part in self.qkv(self.norm1(x)).chunk(3, -1)
         )
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        attended = F.scaled_dot_product_attention(q, k, v, self.mask, is_causal=self.mask is None)
         x = x + self.proj(attended.transpose(1, 2).reshape(n, length, features))
         return x + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(x)))))
 
@@ -107,13 +108,19 @@ class Conv1D(nn.Linear):
 
 
 class Rows(Transformer):
-    """A transformer with views of tokens and rows, whose sizes are in the trace."""
+    """A transformer with views of tokens and rows, whose sizes are in the trace.
+
+    Its attentions have linear biases and a window.
+    """
 
     def __init__(self):
         super().__init__()
         self.head = Conv1D(8, 17)
         for block in self.blocks:
             block.fc1, block.fc2 = Conv1D(8, 16), Conv1D(16, 8)
+            distances = torch.arange(6)[:, None] - torch.arange(6)
+            mask = torch.tensor([2**-4, 2**-8])[:, None, None] * -distances
+            block.mask = mask.masked_fill((distances < 0) | (distances >= 4), -torch.inf)
 
     def forward(self, tokens):
         return super().forward(tokens.view(-1, tokens.shape[-1]))

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from deeppool.tracing import check_gradients, trace  # noqa: E402
-from deeppool.tracing.attention import relative_buckets  # noqa: E402
+from deeppool.tracing.biases import relative_buckets  # noqa: E402
 
 SHAPES, CLASSES, BOUND = 5, 5, 1e-10
 #: PyTorch multiplies the gradient of a hard sigmoid by 1/6 in single precision.
@@ -47,25 +47,23 @@ class Image(nn.Module):
 class Attention(nn.Module):
     """An attention with grouped queries, keys of another sequence, and options."""
 
-    def __init__(
-        self, width, heads, key_heads, *, keys=None, causal=False, window=None, base=None, buckets=None
-    ):
+    def __init__(self, width, heads, key_heads, *, keys=None, causal=False, buckets=None, **options):
         super().__init__()
         features = heads * width
-        self.sizes = (width, heads, key_heads, keys, causal, window, base)
+        self.sizes, self.options = (width, heads, key_heads, keys, causal), options
         self.q, self.k, self.v = (
             nn.Linear(features, count * width) for count in (heads, key_heads, key_heads)
         )
         self.relative_attention_bias = None if buckets is None else nn.Embedding(buckets, heads)
 
     def forward(self, x):
-        width, heads, key_heads, keys, causal, window, base = self.sizes
+        width, heads, key_heads, keys, causal = self.sizes
+        window, base = self.options.get("window"), self.options.get("base")
         q, k, v = self.q(x), self.k(x[:, :keys]), self.v(x[:, :keys])
         q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in (q, k, v))
         if base is not None:
-            powers = base ** (-torch.arange(0, width, 2, dtype=x.dtype) / width)
-            angles = (torch.arange(x.shape[1], dtype=x.dtype)[:, None] * powers).repeat(1, 2)
-            q, k = (part * angles.cos() + halves_turned(part) * angles.sin() for part in (q, k))
+            pairs, factor = self.options.get("pairs"), self.options.get("factor", 1)
+            q, k = (rotated(part, base, pairs, factor) for part in (q, k))
         k, v = (part.repeat_interleave(heads // key_heads, 1) for part in (k, v))
         scores = q @ k.transpose(2, 3) / math.sqrt(width)
         if (table := self.relative_attention_bias) is not None:
@@ -80,9 +78,39 @@ class Attention(nn.Module):
         return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
-def halves_turned(x):
-    first, second = x.chunk(2, -1)
-    return torch.cat((-second, first), -1)
+def rotated(x, base, pairs, factor):
+    """Rotates halves of heads, or some pairs of neighbouring features."""
+    count = pairs or x.shape[-1] // 2
+    powers = base ** (-torch.arange(count, dtype=x.dtype) / count) / factor
+    angles = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * powers
+    part, rest = x[..., : 2 * count], x[..., 2 * count :]
+    if pairs is None:
+        first, second = part.chunk(2, -1)
+        turned, angles = torch.cat((-second, first), -1), angles.repeat(1, 2)
+    else:
+        turned = torch.stack((-part[..., 1::2], part[..., ::2]), -1).flatten(-2)
+        angles = angles.repeat_interleave(2, 1)
+    return torch.cat((part * angles.cos() + turned * angles.sin(), rest), -1)
+
+
+def slopes(heads):
+    first = 2.0 ** (-8 / heads)
+    return first ** torch.arange(1, heads + 1, dtype=torch.float64)
+
+
+class Interleaved(nn.Module):
+    """An attention with a linear layer for the query, the key and the value of one head after the other."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.all = heads, nn.Linear(heads * width, 3 * heads * width)
+
+    def forward(self, x):
+        q, k, v = self.all(x).unflatten(2, (self.heads, 3, -1)).transpose(1, 2).unbind(3)
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        scores = scores - slopes(self.heads)[:, None, None] * torch.arange(x.shape[1]).flip(0)
+        hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+        return (scores.masked_fill(hidden, -math.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
 class Gate(nn.Module):
@@ -135,6 +163,12 @@ def attention(draw, **options):
     heads = key_heads * group
     features, positions = heads * width, draw(2, 12)
     return Sequence(features, Attention(width, heads, key_heads, **options)), (positions, features)
+
+
+def interleaved(draw):
+    # Slopes of Press et al. are this sequence for powers of two only.
+    width, heads = draw(1, 6), 2 ** draw(0, 2)
+    return Sequence(width * heads, Interleaved(width, heads)), (draw(2, 12), width * heads)
 
 
 def sequence(make):
@@ -213,6 +247,11 @@ CASES = {
     "sliding_window": ("multi_head_attention", lambda draw: attention(draw, causal=True, window=draw(1, 5))),
     "cross_attention": ("multi_head_attention", lambda draw: attention(draw, keys=draw(1, 2))),
     "rotary_embedding": ("rotary_embedding", lambda draw: attention(draw, base=10.0 ** draw(1, 5))),
+    "rotated_pairs": (
+        "rotary_embedding",
+        lambda draw: attention(draw, base=10.0 ** draw(1, 5), pairs=2, factor=draw(2, 4)),
+    ),
+    "linear_biases": ("multi_head_attention", interleaved),
     "relative_positions": ("multi_head_attention", lambda draw: attention(draw, buckets=draw(4, 12))),
     "causal_relative_positions": (
         "multi_head_attention",

@@ -269,9 +269,16 @@ def by_window(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+def by_holes(q, k, v):
+    mask = torch.ones(7, 7, dtype=torch.bool).tril().triu(-2)
+    mask[4, 3] = False
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
 @pytest.mark.parametrize(
     ("attend", "key_heads", "key_positions", "options"),
     [
+        (by_window, 4, None, {"causal": True, "window": 3}),
         (by_expand, 2, None, {"causal": True}),
         (by_option, 2, None, {"causal": False}),
         (by_option, 1, 5, {"causal": False}),
@@ -287,7 +294,7 @@ def test_attention_of_three_inputs_is_detected(attend, key_heads, key_positions,
     (attention,) = [layer for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
     found = dict(attention["op"]["multi_head_attention"])
     assert found.pop("scale", None) == pytest.approx(options.get("scale"))
-    assert found == {"heads": 4, "causal": options["causal"]}
+    assert found == {"heads": 4, **{name: options[name] for name in options if name != "scale"}}
     assert attention["inputs"] == ["q", "k", "v"]
     assert len([reason for reason in traced.opaque.values() if "attention" in reason]) == 0
     expected, got = module(x), traced.run(x)
@@ -296,7 +303,7 @@ def test_attention_of_three_inputs_is_detected(attend, key_heads, key_positions,
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(*gradients))
 
 
-@pytest.mark.parametrize(("attend", "key_heads"), [(by_cycling, 2), (by_window, 4)])
+@pytest.mark.parametrize(("attend", "key_heads"), [(by_cycling, 2), (by_holes, 4)])
 def test_other_attention_of_three_inputs_is_opaque(attend, key_heads):
     traced = trace(Projected(attend, key_heads), torch.randn(2, 7, 12))
     assert "attention of another kind" in traced.opaque.values()
@@ -447,6 +454,36 @@ class Hiding(nn.Module):
 
     def forward(self, x):
         return self.parts[0](x) + self.parts[1](x)
+
+
+class RoundedGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 0.5 * x * (1 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x)))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        tanh = torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))
+        slope = 0.5 * x * (1 - tanh * tanh) * (0.79788456 + 0.1070322243 * x * x)
+        return gradient * (slope + 0.5 * (1 + tanh))
+
+
+class Doubled(RoundedGelu):
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * RoundedGelu.backward(ctx, gradient)
+
+
+@pytest.mark.parametrize(("function", "kind"), [(RoundedGelu, "gelu_tanh"), (Doubled, "opaque")])
+def test_activation_with_its_own_gradient_is_compared_with_it(function, kind):
+    class Activation(nn.Module):
+        def forward(self, x):
+            return function.apply(x)
+
+    traced = trace(nn.Sequential(nn.Linear(9, 8), Activation(), nn.Linear(8, 3)), torch.randn(2, 9))
+    assert [layer.kind for layer in traced.layers][1] == kind
 
 
 def test_attentions_with_other_constants_are_told_apart():

@@ -25,6 +25,14 @@ GPT_NEO = {
     "window_size": 5,
 }
 VISION = {name: SMALL[name] for name in SMALL if name != "vocab_size"} | {"image_size": 32, "patch_size": 8}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 T5 = {"vocab_size": 100, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64}
 
 #: Class of the network, options of its configuration, and maximum number of its opaque layers.
@@ -34,6 +42,12 @@ NETWORKS = [
     ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 0),
     ("GPT2LMHeadModel", GPT2, 0),
     ("GPTNeoForCausalLM", GPT_NEO, 0),
+    ("GPTNeoXForCausalLM", SMALL | {"rotary_pct": 0.5}, 0),
+    ("GPTJForCausalLM", GPT2 | {"rotary_dim": 4}, 0),
+    ("PhiForCausalLM", SMALL, 0),
+    ("BloomForCausalLM", {"vocab_size": 100, "hidden_size": 48, "n_layer": 2, "n_head": 6}, 0),
+    ("FalconForCausalLM", SMALL | {"new_decoder_architecture": True, "num_kv_heads": 2}, 0),
+    ("FalconForCausalLM", SMALL | {"alibi": True, "multi_query": False, "bias": True}, 0),
     ("BertForSequenceClassification", SMALL, 0),
     ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 2),
     ("T5EncoderModel", T5, 1),
@@ -92,8 +106,18 @@ def test_gradients_of_a_llama_match_pytorch():
 
 #: Class of the network, and options of its configuration.
 CONFIGURATIONS = [
-    ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}),
-    ("LlamaForCausalLM", SMALL | {"hidden_act": "gelu", "pad_token_id": 0, "tie_word_embeddings": True}),
+    (
+        "LlamaForCausalLM",
+        SMALL
+        | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}
+        | {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+    ),
+    (
+        "LlamaForCausalLM",
+        SMALL
+        | {"hidden_act": "gelu", "pad_token_id": 0, "tie_word_embeddings": True}
+        | {"rope_parameters": LLAMA3},
+    ),
     ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "attention_dropout": 0.2}),
     ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "sliding_window": 5}),
     (
@@ -118,6 +142,12 @@ CONFIGURATIONS = [
         | {"activation_function": "gelu", "tie_word_embeddings": False, "max_position_embeddings": 40},
     ),
     ("OPTForCausalLM", SMALL | {"_remove_final_layer_norm": True}),
+    ("GPTNeoForCausalLM", GPT_NEO | {"resid_dropout": 0.1, "attention_dropout": 0.2}),
+    ("GPTNeoForCausalLM", GPT_NEO | {"embed_dropout": 0.1, "intermediate_size": 40, "window_size": 99}),
+    ("GPTNeoXForCausalLM", SMALL | {"rotary_pct": 0.5, "hidden_dropout": 0.1, "attention_dropout": 0.2}),
+    ("GPTNeoXForCausalLM", SMALL | {"use_parallel_residual": False, "rotary_pct": 1.0}),
+    ("RobertaForSequenceClassification", SMALL | {"classifier_dropout": 0.3, "max_position_embeddings": 20}),
+    ("RobertaForMaskedLM", SMALL | {"hidden_dropout_prob": 0.0, "pad_token_id": 3, "hidden_act": "relu"}),
     ("BertForSequenceClassification", SMALL | {"classifier_dropout": 0.3, "num_labels": 5}),
     ("BertForTokenClassification", SMALL | {"hidden_dropout_prob": 0.0, "type_vocab_size": 1}),
     ("BertForMaskedLM", SMALL | {"attention_probs_dropout_prob": 0.0, "hidden_act": "relu"}),
@@ -146,7 +176,12 @@ def test_configurations_match_traced_modules(name, options, tmp_path):
         inputs, sequence = torch.randn(2, config.num_channels, height, width), None
     else:
         inputs, sequence = torch.randint(1, 100, (2, 16)), 16
-    traced = trace(kind(config).eval(), inputs).network.to_dict()
+    # Without them, positions of RoBERTa depend on the tokens.
+    constants = {}
+    if name.startswith("Roberta"):
+        positions = torch.arange(sequence) + config.pad_token_id + 1
+        constants = {"position_ids": positions.expand(2, -1)}
+    traced = trace(kind(config).eval(), inputs, **constants).network.to_dict()
     read = Network.from_hf(tmp_path / "config.json", sequence).to_dict()
     assert read["input"] == traced["input"]
     assert len(read["layers"]) == len(traced["layers"])

@@ -17,8 +17,9 @@ from deeppool.torch.program import LayerPart, TensorPart
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
 from deeppool.tracing.activations import ACTIVATIONS
-from deeppool.tracing.attention import attend, rotate
+from deeppool.tracing.attention import attend
 from deeppool.tracing.island import BatchNorm, Island, empty_output
+from deeppool.tracing.rotations import rotate
 
 STATISTICS = ("running_mean", "running_var")
 

@@ -16,6 +16,8 @@ from deeppool.tracing.island import Writer
 from deeppool.tracing.kinds import Kind
 from deeppool.tracing.units import Unit, Units
 
+#: Bound of the differences of activations with rounded constants, relative or absolute.
+OWN = 1e-7
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu6": F.relu6,
     "hard_sigmoid": F.hardsigmoid,
@@ -35,6 +37,55 @@ def find(units: Units, unit: Unit) -> Kind | None:
     Candidates are calls of leaf modules with one input and one output of the same shape, several operations
     of which one is ``tanh``, ``erf`` or ``sigmoid``, and no stored tensors or random numbers.
     """
+    inputs = units.needs(unit)[1]
+    x = _values(units, unit)
+    if x is None:
+        return None
+    island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
+    try:
+        with torch.no_grad():
+            result = island.execute([], x)
+    except RuntimeError:
+        return None  # For example, mixed data types because of a constant in single precision.
+    for name, function in ACTIVATIONS.items():
+        if result.shape == x.shape and torch.allclose(result, function(x), rtol=1e-12, atol=1e-12):
+            return Kind(name, (inputs[0],))
+    return None
+
+
+def with_own_gradient(units: Units, unit: Unit) -> Kind | None:
+    """Returns the kind of a module that computes an activation and its gradient in its own way.
+
+    The module is called in double precision, and its values and gradients are compared with those of the
+    kinds of the graph format. Modules round constants, such as BLOOM that of GELU.
+    """
+    x, module = _values(units, unit), units.modules[unit.module]
+    if x is None or not units.program.simple_calls.get(unit.call, False):
+        return None
+    try:
+        result, gradient = _with_gradient(module, x)
+    except RuntimeError:
+        return None  # For example, mixed data types because of a constant in single precision.
+    for name, function in ACTIVATIONS.items():
+        pairs = zip((result, gradient), _with_gradient(function, x))
+        if all(one.shape == x.shape and torch.allclose(one, other, OWN, OWN) for one, other in pairs):
+            return Kind(name, (units.needs(unit)[1][0],))
+    return None
+
+
+def _with_gradient(
+    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the values of a function of each element, and its derivatives."""
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        result = function(x)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+    return result.detach(), gradient
+
+
+def _values(units: Units, unit: Unit) -> torch.Tensor | None:
+    """Returns samples of small and large numbers for a unit, or ``None`` if it is no candidate."""
     inputs, steps = units.needs(unit)[1], [units.steps[index] for index in unit.steps]
     if not unit.is_call or len(inputs) != 1 or not {"tanh", "erf", "sigmoid"} & {step.op for step in steps}:
         return None
@@ -49,14 +100,4 @@ def find(units: Units, unit: Unit) -> Kind | None:
     x = x.repeat(-(-size // len(x))) if size > len(x) else x
     x = x[: len(x) // size * size].view(-1, *first.sample)
     # At least three samples, which differ: a function that mixes them is no activation.
-    x = torch.cat([x, *(x[-1:].flatten().roll(count).view_as(x[-1:]) for count in (1, 2))])
-    island = Writer(units, unit).island(unit.module, last.index, inputs, False)
-    try:
-        with torch.no_grad():
-            result = island.execute([], x)
-    except RuntimeError:
-        return None  # For example, mixed data types because of a constant in single precision.
-    for name, function in ACTIVATIONS.items():
-        if result.shape == x.shape and torch.allclose(result, function(x), rtol=1e-12, atol=1e-12):
-            return Kind(name, (inputs[0],))
-    return None
+    return torch.cat([x, *(x[-1:].flatten().roll(count).view_as(x[-1:]) for count in (1, 2))])

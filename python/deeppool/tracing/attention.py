@@ -1,30 +1,40 @@
 """Detection of multi-head scaled dot-product attention.
 
-Its input is one sequence with queries, keys and values concatenated, or three: queries, keys and values, of
-which the queries and keys may be rotated first, and the keys may be the values. Learned numbers of relative
-positions may be added to the products. A candidate is executed on random inputs in double precision and
-compared with a reference attention, with dropout for the same random numbers. This accepts every equivalent
-implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others.
+Its input is one sequence with queries, keys and values in one vector, or three: queries, keys and values, of
+which the keys may be the values. Queries and keys may be rotated first. Learned numbers of relative
+positions, or linear biases, may be added to the products. A candidate is executed on random inputs in double
+precision and compared with a reference attention, with dropout for the same random numbers. This accepts
+every equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a mask, and
+rejects others.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from deeppool.tracing.biases import (
+    constants,
+    distances_of,
+    linear_biases,
+    relative_buckets,
+    slopes,
+    with_relative_positions,
+)
 from deeppool.tracing.island import Island, Writer, of_function
+from deeppool.tracing.layouts import Layout, layouts
 from deeppool.tracing.parts import Part, computes, linear_part, stored_of
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
+from deeppool.tracing.rotations import find as rotations_of
+from deeppool.tracing.rotations import rotate
 from deeppool.tracing.units import Unit, Units
 
-#: Bound of the maximum distances of relative positions that are found.
-MAX_DISTANCE = 4096
 #: Number of a mask from which on, downwards, keys are hidden.
 HIDDEN = -1e4
 CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
@@ -68,9 +78,7 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
         candidates = _candidates(units, unit, core, shapes)
         learned = [stored for stored in units.stored(unit) if stored.is_parameter]
         if learned:
-            candidates = _with_relative_positions(units, unit, learned, candidates)
-        for options in candidates if drops else ():
-            options["dropout"] = _probability(drops[0])
+            candidates = with_relative_positions(units, unit, learned, candidates)
         mode = units.modules[(drops[0] if drops else core).module]
         samples = [units.steps[index].sample or () for index in different]
         places = [different.index(index) for index in inputs]
@@ -80,7 +88,9 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
             def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
                 return attend(*(x[place] for place in places), *(t[index] for index in tables), **options)
 
-            if computes(units.known, compared, samples, expected, (options, places, tables)):
+            # Networks round slopes to single precision.
+            tolerance = 1e-5 if "alibi" in options else 1e-9
+            if computes(units.known, compared, samples, expected, (options, places, tables), tolerance):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
                     stored = [island.stored[index] for index in tables]
@@ -89,122 +99,88 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
                 return [Part(name, {"multi_head_attention": options}, list(inputs), island, drops)]
         if len(different) < len(inputs) or learned:
             continue
-        rotated = _rotated(units, unit, free_name, compared, inputs, candidates, mode)
-        if rotated is not None:
-            return rotated
+        prepared = _prepared(units, unit, core, free_name, compared, inputs, mode)
+        if prepared is not None:
+            return prepared
     return None
 
 
-def _rotation(
-    units: Units, unit: Unit, shapes: list[tuple[int, ...]], heads: int
-) -> dict[str, Any] | None:
-    """Returns the options of the rotation of queries and keys, from the table of sines in a unit."""
-    width = shapes[0][1] // heads
-    if len(shapes) != 3 or shapes[0][0] != shapes[1][0] or width % 2 != 0:
-        return None
-    positions, half = shapes[0][0], width // 2
-    if positions < 2 or half < 2:
-        return None
-    for index in unit.steps:
-        step = units.steps[index]
-        for factor in step.args if step.op == "mul" else ():
-            table = units.constant(factor) if isinstance(factor, Ref) else None
-            if table is None or table.numel() != positions * width or table.shape[-1] != width:
-                continue
-            table = table.reshape(positions, width).double()
-            if table[0].any() or not 0 < table[1, half - 1] < 1:
-                continue
-            # The last angle at position 1 is base ** -((half - 1) / half).
-            base = math.asin(table[1, half - 1].item()) ** (-half / (half - 1))
-            whole = float(round(base))
-            return {"width": width, "base": whole if math.isclose(base, whole, rel_tol=1e-5) else base}
-    return None
-
-
-def _rotated(
+def _prepared(
     units: Units,
     unit: Unit,
+    core: Step,
     free_name: Callable[[str], str],
     island: Island,
     inputs: list[int],
-    candidates: list[dict[str, Any]],
     mode: nn.Module,
 ) -> list[Part] | None:
-    """Returns the layers of a unit if it is an attention whose queries and keys are rotated.
+    """Returns the layers of a unit that rotates queries and keys, or divides one input in another order.
 
     Args:
         mode: Module whose training mode decides whether weights are dropped.
     """
-    shapes = [units.steps[index].sample or () for index in inputs]
-    rotation = _rotation(units, unit, shapes, candidates[0]["heads"]) if candidates else None
-    if rotation is None:
+    samples = [units.steps[index].sample or () for index in inputs]
+    output, heads = units.steps[unit.steps[-1]].sample, _heads(core)
+    if output is None or len(output) != 2 or heads == 0 or output[1] % heads:
         return None
-    turn: Callable[[torch.Tensor], torch.Tensor] = partial(rotate, **rotation)
-    for options in candidates:
+    width = output[1] // heads
+    orders: list[Layout | None] = [None]
+    if len(inputs) == 1:
+        orders = [*layouts(samples[0][1], output, heads)]
+    rotations = rotations_of(units, unit, output[0], width)
+    for layout in orders:
+        shapes = samples if layout is None else layout.shapes(output[0])
+        candidates = _candidates(units, unit, core, shapes)
+        # A vector in the usual order without rotations is the input of an attention.
+        plain = [None] if layout is not None and layout.is_interleaved else []
+        for rotation in (*rotations, *plain):
+            turn: Callable[[torch.Tensor], torch.Tensor] = _unchanged
+            if rotation is not None:
+                turn = partial(rotate, **rotation)
+            for options in candidates:
 
-        def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
-            return attend(turn(x[0]), turn(x[1]), x[2], **options)
+                def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
+                    q, k, v = x if layout is None else layout.divide(x[0])
+                    return attend(turn(q), turn(k), v, **options)
 
-        # Networks round the angles to single precision.
-        if not computes(units.known, island, shapes, expected, (rotation, options), 1e-5):
-            continue
-        path, result = unit.module or "attention", []
-        for what, index, shape in zip(("queries", "keys"), inputs, shapes):
+                # Networks round angles and slopes to single precision.
+                if computes(units.known, island, samples, expected, (layout, rotation, options), 1e-5):
+                    return _parts(unit, free_name, inputs, (layout, rotation, options), shapes, mode)
+    return None
+
+
+def _unchanged(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _parts(
+    unit: Unit,
+    free_name: Callable[[str], str],
+    inputs: list[int],
+    found: tuple[Layout | None, dict[str, Any] | None, dict[str, Any]],
+    shapes: list[tuple[int, ...]],
+    mode: nn.Module,
+) -> list[Part]:
+    """Returns the layers of an attention with a layout, a rotation and options."""
+    (layout, rotation, options), path = found, unit.module or "attention"
+    result: list[Part] = []
+    taken: list[int | str] = [*inputs]
+    if layout is not None and rotation is None and layout.queries == 1:
+        result = layout.join(shapes[0][0], path, inputs[0], free_name)
+        taken = [result[-1].name]
+    elif layout is not None:
+        result, names = layout.parts(shapes[0][0], path, inputs[0], free_name)
+        taken = [*names]
+    if rotation is not None:
+        turn: Callable[[torch.Tensor], torch.Tensor] = partial(rotate, **rotation)
+        for place, what in enumerate(("queries", "keys")):
             name = free_name(f"{path}.rotated_{what}")
-            turned = of_function(name, turn, shape)
-            result.append(Part(name, {"rotary_embedding": rotation}, [index], turned))
-        name = free_name(path)
-        attended = _attention(name, options, mode, shapes[0])
-        names: list[int | str] = [layer.name for layer in result]
-        core = Part(name, {"multi_head_attention": options}, [*names, inputs[2]], attended)
-        return [*result, core]
-    return None
-
-
-def _with_relative_positions(
-    units: Units, unit: Unit, learned: list[Stored], candidates: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns the options of attentions to whose products a learned table of numbers is added."""
-    if len(learned) != 1:
-        return []
-    buckets, *heads = units.parameter(learned[0])
-    found = []
-    for index in units.needs(unit)[0]:
-        step = units.steps[index]
-        if step.op != "embedding" or step.argument("weight") not in learned:
-            continue
-        if step.argument("padding_idx") >= 0:
-            continue  # That row gets no gradient.
-        rows = units.constant(step.argument("indices"))
-        if rows is None or rows.dim() != 2:
-            continue
-        # In increasing order of the key's position minus the query's.
-        of_distances = torch.cat([rows[1:, 0].flip(0), rows[0]])
-        distances = _distances(*rows.shape)
-        if not torch.equal(of_distances[distances + len(rows) - 1], rows):
-            continue
-        for options in candidates:
-            greatest = _max_distance(tuple(of_distances.tolist()), len(rows), buckets, options["causal"])
-            if heads == [options["heads"]] and greatest is not None:
-                relative = {"buckets": buckets, "max_distance": greatest}
-                found.append(options | {"relative": relative})
-    return found
-
-
-@lru_cache(maxsize=64)
-def _max_distance(of_distances: tuple[int, ...], positions: int, buckets: int, causal: bool) -> int | None:
-    """Returns the maximum distance for which distances have these buckets, if there is one.
-
-    Several fit short sequences. That of T5 is tried first.
-    """
-    expected = torch.tensor(of_distances)
-    distances = torch.arange(len(expected)) - (positions - 1)
-    greatest: int
-    for greatest in (128, *range(2, MAX_DISTANCE)):
-        found = relative_buckets(distances, causal=causal, buckets=buckets, max_distance=greatest)
-        if found is not None and torch.equal(found, expected):
-            return greatest
-    return None
+            turned = of_function(name, turn, shapes[place])
+            result.append(Part(name, {"rotary_embedding": rotation}, [taken[place]], turned))
+            taken[place] = name
+    name = free_name(path)
+    attended = _attention(name, options, mode, shapes[0])
+    return [*result, Part(name, {"multi_head_attention": options}, taken, attended)]
 
 
 def attend(
@@ -215,6 +191,7 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
     relative: dict[str, int] | None = None,
+    alibi: dict[str, Any] | None = None,
 ) -> torch.Tensor:
     """Computes a multi-head attention.
 
@@ -230,6 +207,8 @@ def attend(
         dropout: Probability of dropping an attention weight.
         relative: Options of :func:`relative_buckets`. The table's number for the bucket of a query and a key,
             and for the head, is added to their scaled product.
+        alibi: Arguments of :func:`slopes`. The distance of a query and a key, times the negative slope of the
+            head, is added to their scaled product.
 
     Returns:
         A tensor of shape ``(samples, positions, features)``.
@@ -242,70 +221,21 @@ def attend(
     if k.shape[1] < heads:
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
     mask = None
-    if relative is not None or window is not None:
-        distances = _distances(q.shape[2], k.shape[2]).to(q.device)
+    if relative is not None or window is not None or alibi is not None:
+        distances = distances_of(q.shape[2], k.shape[2]).to(q.device)
         mask = torch.zeros((), dtype=q.dtype, device=q.device)
         if relative is not None:
             buckets = relative_buckets(distances, causal=causal, **relative)
             assert buckets is not None
             mask = inputs[-1].to(q.dtype)[buckets].permute(2, 0, 1)
+        if alibi is not None:
+            first, of_distance = alibi.get("first", 0), slopes(**alibi).to(q)[:, None, None]
+            mask = mask - of_distance[first : first + heads] * distances.abs()
         if causal:
             hidden = (distances > 0) | (distances <= -(window or q.shape[2]))
             mask = mask.masked_fill(hidden, -math.inf)
     result = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal and mask is None, scale=scale)
     return result.transpose(1, 2).flatten(2)
-
-
-def relative_buckets(
-    distances: torch.Tensor, *, causal: bool, buckets: int, max_distance: int
-) -> torch.Tensor | None:
-    """Returns the buckets of distances, as in T5, or ``None`` if there are no such buckets.
-
-    Args:
-        distances: Positions of keys minus those of queries.
-        causal: Whether all buckets are those of earlier keys. Otherwise half are those of later ones.
-        buckets: Number of buckets.
-        max_distance: Distance from which on all keys are in one bucket.
-
-    Returns:
-        Integers of the same shape.
-    """
-    count = buckets if causal else buckets // 2
-    exact = count // 2
-    if count < 2 or max_distance <= exact:
-        return None
-    first = torch.zeros_like(distances) if causal else (distances > 0) * count
-    distances = -distances.clamp(max=0) if causal else distances.abs()
-    further = (distances.float() / exact).log() / math.log(max_distance / exact) * (count - exact)
-    further = (exact + further.clamp(min=0).long()).clamp(max=count - 1)
-    return first + torch.where(distances < exact, distances, further)
-
-
-def _distances(positions: int, key_positions: int) -> torch.Tensor:
-    """Returns the distance of each query and key, of shape ``(positions, key_positions)``."""
-    return torch.arange(key_positions)[None] - torch.arange(positions)[:, None]
-
-
-def rotate(x: torch.Tensor, *, width: int, base: float, first: int = 0) -> torch.Tensor:
-    """Rotates pairs of features by angles that grow with the position: a rotary embedding.
-
-    Args:
-        x: A tensor of shape ``(samples, positions, heads * width)``.
-        width: Number of features of a head. Feature ``i`` of its first half is rotated with feature ``i`` of
-            its second half, by ``position * base ** (-2 * i / width)``.
-        base: Base of the angles.
-        first: Position of the first row.
-
-    Returns:
-        A tensor of the same shape.
-    """
-    half = width // 2
-    powers = base ** (torch.arange(half, dtype=torch.float64, device=x.device) / -half)
-    positions = torch.arange(first, first + x.shape[1], dtype=torch.float64, device=x.device)
-    angles = (positions[:, None] * powers)[:, None]
-    cosines, sines = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.reshape(*x.shape[:2], -1, 2, half).unbind(-2)
-    return torch.stack((a * cosines - b * sines, b * cosines + a * sines), -2).flatten(2)
 
 
 def _orders(units: Units, unit: Unit, core: Step) -> list[list[int]]:
@@ -364,19 +294,17 @@ def _candidates(units: Units, unit: Unit, core: Step, shapes: list[tuple[int, ..
     if is_square:
         masks.append({"causal": True})
         masks += [{"causal": True, "window": window} for window in _windows(units, unit, positions)]
-    return [{"heads": heads, **mask, **scale} for scale in scales for mask in masks]
+    drops = [one for index in unit.steps if (one := _probability(units.steps[index])) > 0]
+    dropout = {"dropout": drops[0]} if drops else {}
+    found = [{"heads": heads, **mask, **scale, **dropout} for scale in scales for mask in masks]
+    biases = linear_biases(units, unit, heads, shapes)
+    return [one | {"alibi": alibi} for alibi in biases for one in found] + found
 
 
 def _windows(units: Units, unit: Unit, positions: int) -> list[int]:
     """Returns the numbers of keys that the masks in a unit show to the last query."""
     found = set[int]()
-    for index in units.needs(unit)[0]:
-        step = units.steps[index]
-        if step.dims is None or list(step.dims[-2:]) != [positions, positions]:
-            continue
-        mask = units.constant(Ref(index), samples=1)
-        if mask is None:
-            continue
+    for mask in constants(units, unit, lambda sizes: sizes[-2:] == [positions, positions]):
         last = mask.reshape(-1, positions, positions)[0, -1]
         seen = last if mask.dtype == torch.bool else last > HIDDEN
         found |= {int(count) for count in (seen.sum(), positions - seen.sum())}
@@ -390,6 +318,8 @@ def _factor(units: Units, unit: Unit, core: Step, width: int) -> float:
         factor = core.argument("scale") or width**-0.5
     for index in unit.steps:
         step = units.steps[index]
+        if step.op == "baddbmm":
+            factor *= float(step.argument("alpha"))
         number = _number(units, step)
         if number:
             factor *= number if step.op == "mul" else 1 / number
@@ -438,7 +368,7 @@ def _back(units: Units, chain: list[int], output: tuple[int, ...], sources: int)
         if step.rows != 1 or step.sample is None or len(step.sample) != 2:
             return False
         if sources == 1:
-            return step.sample == (output[0], 3 * output[1])
+            return step.sample[0] == output[0] and step.sample[1] > output[1]
         return _number(units, step) is None
 
     pending, region, found = list(chain), set[int](), set[int]()

@@ -583,11 +583,13 @@ class _Matcher:
             step = self.units.steps[table.index]
             if step.op == "embedding":
                 weight, indices = step.argument("weight"), step.argument("indices")
-                is_plain = step.argument("padding_idx") < 0 and not step.argument("sparse")
                 found = self._consecutive(indices, sample[0])
-                if not self._stored(weight) or not is_plain or found is None:
+                if not self._stored(weight) or step.argument("sparse") or found is None:
                     return None
                 table, (first, is_repeated) = weight, found
+                # The vector of padding gets no gradient.
+                if 0 <= step.argument("padding_idx") - first < (1 if is_repeated else sample[0]):
+                    return None
                 break
             start = (step.argument("start") or 0) if step.op == "slice" else 0
             is_range = step.op == "slice" and start >= 0 and step.argument("step") == 1

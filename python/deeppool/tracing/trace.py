@@ -15,6 +15,7 @@ from deeppool.tracing import (
     activations,
     attention,
     grouping,
+    linears,
     losses,
     norms,
     recurrent,
@@ -179,13 +180,17 @@ class _Layers:
             return drafts
         module = self.units.modules.get(unit.module)
         observed = self.units.observed
-        if unit.is_call and module is not None and refusals.own_backward(module, observed) is not None:
+        own = refusals.own_backward(module, observed) if unit.is_call and module is not None else None
+        if own is not None:
+            activation = activations.with_own_gradient(self.units, unit) if len(outputs) == 1 else None
+            if activation is not None:
+                return [self._formula(unit, outputs[0], activation)]
             return [self._opaque(unit, outputs, ["its gradient is not that of its operations"])]
         steps = self._significant(unit)
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
-        several = len(steps) > 1 and len(outputs) == 1
-        finders = (activations, norms, stochastic_depth) if several else ()
+        is_formula = len(outputs) == 1 and (len(steps) > 1 or unknown)
+        finders = (activations, norms, stochastic_depth, linears) if is_formula else ()
         formula = next((kind for finder in finders if (kind := finder.find(self.units, unit))), None)
         if formula is not None:
             return [self._formula(unit, outputs[0], formula)]

@@ -34,10 +34,10 @@ fn configurations_are_planned_trained_and_listed() {
     let train = format!("train {network} --plan plan.json --data synthetic --iterations 2 --json");
     let report = json(path, &train);
     assert_eq!(report["losses"].as_array().unwrap().len(), 2);
-    let scaled = LLAMA.replace('}', r#", "rope_scaling": {"rope_type": "linear", "factor": 2.0}}"#);
+    let scaled = LLAMA.replace('}', r#", "rope_scaling": {"rope_type": "yarn", "factor": 2.0}}"#);
     fs::write(path.join("scaled.json"), scaled).unwrap();
     let (_, warnings) = warned(path, &format!("plan --hf scaled.json --sequence 16 {plan}"));
-    let expected = "scaled.json: the network is without scaled rotary angles (linear)";
+    let expected = "scaled.json: the network is without scaled rotary angles (yarn)";
     assert!(warnings.iter().any(|line| line.contains(expected)), "{warnings:?}");
 }
 
@@ -45,13 +45,13 @@ fn configurations_are_planned_trained_and_listed() {
 fn wrong_configurations_are_refused_in_one_line() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    fs::write(path.join("neox.json"), r#"{"model_type": "gpt_neox"}"#).unwrap();
+    fs::write(path.join("mamba.json"), r#"{"model_type": "mamba"}"#).unwrap();
     fs::write(path.join("llama.json"), LLAMA).unwrap();
     let plan = "--device a100 --gpus 2 --batch 8";
     refused(
         path,
-        &format!("plan --hf neox.json --sequence 16 {plan}"),
-        "known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, t5, vit",
+        &format!("plan --hf mamba.json --sequence 16 {plan}"),
+        "known families: bert, gemma, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, qwen2, roberta, t5, vit",
     );
     refused(path, &format!("plan --hf none.json --sequence 16 {plan}"), "none.json");
     for network in ["--model vgg16", "--model gpt2 --blocks 2", "--graph g.json", "--problem p.json"] {

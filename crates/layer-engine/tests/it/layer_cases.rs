@@ -119,6 +119,13 @@ fn attention_parts() -> Vec<Layer> {
     [0, 1].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
 }
 
+/// Returns rotary embeddings of a part of a head, by halves and by neighbouring features.
+fn partial_rotations() -> [RotaryEmbedding; 2] {
+    let halves = RotaryEmbedding { rotated: Some(4), ..RotaryEmbedding::new(6, 100.0) };
+    let scaling = Some(RotaryScaling::Linear { factor: 3.0 });
+    [halves.clone(), RotaryEmbedding { interleaved: true, scaling, ..halves }]
+}
+
 /// Returns small layers of every kind.
 pub(crate) fn layers() -> Vec<Layer> {
     let image = Shape::image(6, 9, 8);
@@ -174,17 +181,6 @@ pub(crate) fn layers() -> Vec<Layer> {
         (PositionEmbedding { first: 2, ..PositionEmbedding::new(10) }.into(), &sequence),
         (PositionEmbedding { first: 1, repeated: true, ..PositionEmbedding::new(3) }.into(), &sequence),
         (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
-        (RotaryEmbedding { rotated: Some(4), ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
-        (
-            RotaryEmbedding {
-                rotated: Some(4),
-                interleaved: true,
-                scaling: Some(RotaryScaling::Linear { factor: 3.0 }),
-                ..RotaryEmbedding::new(6, 100.0)
-            }
-            .into(),
-            &sequence,
-        ),
         (LayerKind::ClassToken, &sequence),
         (Recurrence::new(RecurrentCell::Lstm).into(), &sequence),
         (Recurrence { cell: RecurrentCell::Gru, bias: false }.into(), &sequence),
@@ -206,6 +202,7 @@ pub(crate) fn layers() -> Vec<Layer> {
     ];
     let mut layers: Vec<Layer> =
         kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
+    layers.extend(partial_rotations().map(|kind| layer(kind, std::slice::from_ref(&sequence))));
     let vector = Shape::features(12);
     let keys = [Shape::sequence(7, 6), Shape::sequence(9, 6)];
     for (causal, keys) in [true, false].into_iter().zip(keys) {

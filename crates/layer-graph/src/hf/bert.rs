@@ -1,18 +1,59 @@
-//! BERT (Devlin et al., 2019).
+//! BERT (Devlin et al., 2019) and `RoBERTa` (Liu et al., 2019).
 
 use serde::Deserialize;
 
-use super::{Configured, Field, Labels, activation, add_dropout, check, padding, tenth, yes};
+use super::{Configured, Field, Labels, activation, add_dropout, check, invalid, padding, tenth, yes};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, LayerTensor, Linear,
     MultiHeadAttention, Opaque, OpaquePass, PositionEmbedding, Select, Shape,
 };
 
-/// Classes of `transformers` whose last layers are known.
-pub(super) const CLASSES: [&str; 3] = [SEQUENCES, TOKENS, MASKED];
-const SEQUENCES: &str = "BertForSequenceClassification";
-const TOKENS: &str = "BertForTokenClassification";
-const MASKED: &str = "BertForMaskedLM";
+/// Family of networks with these layers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    Bert,
+    /// Positions are counted from the padding token's number on. Padding tokens have no position of
+    /// their own, so the network is that of sequences without padding.
+    Roberta,
+}
+
+impl Family {
+    /// Returns the name of the module that has all but the last layers.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Bert => "bert",
+            Self::Roberta => "roberta",
+        }
+    }
+
+    /// Returns the last layers of a class of `transformers`, if they are known.
+    fn head(self, class: &str) -> Option<Head> {
+        let prefix = if self == Self::Bert { "Bert" } else { "Roberta" };
+        match class.strip_prefix(prefix)? {
+            "ForSequenceClassification" | "Model" => Some(Head::Sequences),
+            "ForTokenClassification" => Some(Head::Tokens),
+            "ForMaskedLM" => Some(Head::Masked),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the last layers of a class are known. Networks without them end as those
+    /// that classify sequences.
+    pub(super) fn knows(self, class: &str) -> bool {
+        self.head(class).is_some()
+    }
+}
+
+/// Last layers of a network.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// Scores of the classes of a sequence.
+    Sequences,
+    /// Scores of the classes of each token.
+    Tokens,
+    /// Scores of the words at each position.
+    Masked,
+}
 
 /// Fields of the configuration that determine the layers.
 #[derive(Deserialize)]
@@ -72,34 +113,44 @@ impl Config {
 }
 
 /// Builds the network with the last layers of a class: those that classify sequences if the class
-/// is none of [`CLASSES`].
+/// is not known.
 pub(super) fn build(
     name: &str,
     config: &Config,
     positions: usize,
-    class: Option<&str>,
+    (family, class): (Family, Option<&str>),
     labels: &Labels,
 ) -> Result<Configured, GraphError> {
-    check(positions, Some(config.max_position_embeddings), config.num_hidden_layers)?;
-    let padding = padding(config.pad_token_id.or(Some(0)), config.vocab_size)?;
+    let default = i64::from(family == Family::Roberta);
+    let padding = padding(config.pad_token_id.or(Some(default)), config.vocab_size)?;
+    let first = match (family, padding) {
+        (Family::Bert, _) => 0,
+        (Family::Roberta, Some(padding)) => padding + 1,
+        (Family::Roberta, None) => return Err(invalid("`roberta` needs a pad_token_id")),
+    };
+    let max_positions = config.max_position_embeddings.saturating_sub(first);
+    check(positions, Some(max_positions), config.num_hidden_layers)?;
+    let path = family.path();
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let words = Embedding { padding, ..Embedding::new(config.vocab_size, config.hidden_size) };
-    let words = net.add("bert.embeddings.word_embeddings", words, [net.input()])?;
+    let words = net.add(format!("{path}.embeddings.word_embeddings"), words, [net.input()])?;
     let types = PositionEmbedding { repeated: true, ..PositionEmbedding::new(config.type_vocab_size) };
-    let mut x = net.add("bert.embeddings.token_type_embeddings.weight", types, [words])?;
-    let table = PositionEmbedding::new(config.max_position_embeddings);
-    x = net.add("bert.embeddings.position_embeddings.weight", table, [x])?;
-    x = net.add("bert.embeddings.LayerNorm", config.norm(), [x])?;
-    x = add_dropout(&mut net, "bert.embeddings.dropout", config.hidden_dropout_prob, x)?;
+    let mut x = net.add(format!("{path}.embeddings.token_type_embeddings.weight"), types, [words])?;
+    let table = PositionEmbedding { first, ..PositionEmbedding::new(config.max_position_embeddings) };
+    x = net.add(format!("{path}.embeddings.position_embeddings.weight"), table, [x])?;
+    x = net.add(format!("{path}.embeddings.LayerNorm"), config.norm(), [x])?;
+    x = add_dropout(&mut net, format!("{path}.embeddings.dropout"), config.hidden_dropout_prob, x)?;
     for block in 0..config.num_hidden_layers {
-        x = add_block(&mut net, config, &format!("bert.encoder.layer.{block}"), x)?;
+        x = add_block(&mut net, config, &format!("{path}.encoder.layer.{block}"), x)?;
     }
-    x = match class {
-        Some(MASKED) => masked_words(&mut net, config, words, x)?,
-        _ => classes(&mut net, config, class == Some(TOKENS), labels.count(), x)?,
+    let head = class.and_then(|class| family.head(class)).unwrap_or(Head::Sequences);
+    x = match (head, family) {
+        (Head::Masked, _) => masked_words(&mut net, config, (family, words), x)?,
+        (Head::Sequences, Family::Roberta) => classes_of_roberta(&mut net, config, labels.count(), x)?,
+        _ => classes(&mut net, config, head == Head::Tokens, labels.count(), x)?,
     };
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
-    let of_loss = if class == Some(MASKED) { None } else { labels.other_loss() };
+    let of_loss = if head == Head::Masked { None } else { labels.other_loss() };
     let left_out = config.left_out().into_iter().chain(of_loss).collect();
     Ok(Configured { network: net, left_out })
 }
@@ -162,19 +213,44 @@ fn classes(
     net.add("classifier", Linear::new(classes), [x])
 }
 
+/// Adds the scores of the classes of a whole sequence, as in `RoBERTa`.
+fn classes_of_roberta(
+    net: &mut LayerGraph,
+    config: &Config,
+    classes: usize,
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let probability = config.classifier_dropout.unwrap_or(config.hidden_dropout_prob);
+    let mut x = net.add("classifier.select", Select { index: 0 }, [input])?;
+    x = add_dropout(net, "classifier.dropout", probability, x)?;
+    x = net.add("classifier.dense", Linear::new(config.hidden_size), [x])?;
+    x = net.add("classifier.tanh", LayerKind::Tanh, [x])?;
+    x = add_dropout(net, "classifier.dropout.2", probability, x)?;
+    net.add("classifier.out_proj", Linear::new(classes), [x])
+}
+
 /// Adds the scores of the words at each position. The bias of a product with the words' embedding
 /// is an opaque layer.
 fn masked_words(
     net: &mut LayerGraph,
     config: &Config,
-    words: LayerId,
+    (family, words): (Family, LayerId),
     input: LayerId,
 ) -> Result<LayerId, GraphError> {
-    let path = "cls.predictions.transform";
+    let (path, function, norm, decoder) = match family {
+        Family::Bert => {
+            ("cls.predictions.transform", "transform_act_fn", "LayerNorm", "cls.predictions.decoder")
+        }
+        Family::Roberta => ("lm_head", "gelu", "layer_norm", "lm_head.decoder"),
+    };
+    let activation = match family {
+        Family::Bert => activation(&config.hidden_act)?,
+        Family::Roberta => LayerKind::Gelu,
+    };
     let mut x = net.add(format!("{path}.dense"), Linear::new(config.hidden_size), [input])?;
-    x = net.add(format!("{path}.transform_act_fn"), activation(&config.hidden_act)?, [x])?;
-    x = net.add(format!("{path}.LayerNorm"), config.norm(), [x])?;
-    let (decoder, scores) = ("cls.predictions.decoder", Linear::new(config.vocab_size));
+    x = net.add(format!("{path}.{function}"), activation, [x])?;
+    x = net.add(format!("{path}.{norm}"), config.norm(), [x])?;
+    let scores = Linear::new(config.vocab_size);
     if !config.tie_word_embeddings {
         return net.add(decoder, scores, [x]);
     }

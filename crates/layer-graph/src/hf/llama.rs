@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 
+use super::rotation::Rotation;
 use super::{Configured, Field, activation, add_head, check, invalid, padding};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, MultiHeadAttention, RmsNorm,
@@ -54,15 +55,6 @@ pub(super) struct Config {
     mlp_bias: bool,
     tie_word_embeddings: Option<bool>,
     use_bidirectional_attention: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct Rotation {
-    rope_theta: Option<f64>,
-    rope_type: Option<String>,
-    /// Older name of `rope_type`. Files may have both.
-    #[serde(rename = "type")]
-    older_type: Option<String>,
 }
 
 fn epsilon() -> f64 {
@@ -136,13 +128,13 @@ impl Config {
         RmsNorm { unit_offset: family == Family::Gemma, ..RmsNorm::new(self.rms_norm_eps) }
     }
 
-    /// Returns what the network lacks.
-    fn left_out(&self) -> Vec<String> {
-        let groups = [&self.rope_scaling, &self.rope_parameters].into_iter().flatten();
-        let mut scalings = groups.filter_map(|group| group.rope_type.as_ref().or(group.older_type.as_ref()));
-        let scaling = scalings.find(|&scaling| scaling != "default");
-        let scaling = scaling.map(|scaling| format!("scaled rotary angles ({scaling})"));
-        scaling.into_iter().collect()
+    /// Returns the rotation of queries and keys of heads of `width` features, and a description of
+    /// what it lacks.
+    fn rotation(&self, width: usize) -> Result<(RotaryEmbedding, Option<String>), GraphError> {
+        let mut rotary = RotaryEmbedding::new(width, self.base());
+        let groups = [&self.rope_scaling, &self.rope_parameters];
+        let left_out = Rotation::scale(groups, self.max_position_embeddings, &mut rotary)?;
+        Ok((rotary, left_out))
     }
 }
 
@@ -168,6 +160,7 @@ pub(super) fn build(
     let [of_inputs, of_output, of_mlp] = config.biases(family);
     let activation = config.activation(family)?;
     let is_causal = family != Family::Gemma || config.use_bidirectional_attention != Some(true);
+    let (rotary, left_out) = config.rotation(width)?;
     let linear = |out_features: usize, bias: bool| Linear { out_features, bias };
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let tokens = Embedding { padding, ..Embedding::new(config.vocab_size, features) };
@@ -189,9 +182,8 @@ pub(super) fn build(
         };
         let (queries, keys, values) =
             (project("q", heads)?, project("k", key_heads)?, project("v", key_heads)?);
-        let rotary = RotaryEmbedding::new(width, config.base());
         let queries = then("self_attn.rotated_queries", rotary.clone().into(), &[queries])?;
-        let keys = then("self_attn.rotated_keys", rotary.into(), &[keys])?;
+        let keys = then("self_attn.rotated_keys", rotary.clone().into(), &[keys])?;
         let dropout = config.attention_dropout.unwrap_or(0.0);
         let mut attention = MultiHeadAttention::new(heads, is_causal).with_dropout(dropout);
         attention.window = config.window(family, block, positions);
@@ -210,5 +202,5 @@ pub(super) fn build(
     x = net.add("model.norm", config.norm(family), [x])?;
     let is_tied = config.tie_word_embeddings.unwrap_or(family == Family::Gemma);
     add_head(&mut net, config.vocab_size, (tokens, is_tied), x)?;
-    Ok(Configured { network: net, left_out: config.left_out() })
+    Ok(Configured { network: net, left_out: left_out.into_iter().collect() })
 }

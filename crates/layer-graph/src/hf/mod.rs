@@ -3,9 +3,9 @@
 //!
 //! Families, by `model_type`:
 //! - language models, whose labels are the next token at each position: `llama`, `mistral`,
-//!   `qwen2`, `gemma`, `gpt2` and `opt`
-//! - `bert`, with the last layers of the class in `architectures`: those that classify sequences or
-//!   tokens, or predict the words at all positions
+//!   `qwen2`, `gemma`, `gpt2`, `gpt_neo`, `gpt_neox` and `opt`
+//! - `bert` and `roberta`, with the last layers of the class in `architectures`: those that
+//!   classify sequences or tokens, or predict the words at all positions
 //! - `t5`: the encoder, with scores of the classes of each token
 //! - `vit`, which classifies images
 //!
@@ -23,8 +23,11 @@
 
 mod bert;
 mod gpt2;
+mod gpt_neo;
+mod gpt_neox;
 mod llama;
 mod opt;
+mod rotation;
 mod t5;
 mod vit;
 
@@ -36,7 +39,10 @@ use serde::{Deserialize, Deserializer};
 use crate::{Dropout, GraphError, LayerGraph, LayerId, LayerKind, Linear};
 
 /// Families of networks that can be read, by `model_type`.
-const FAMILIES: [&str; 9] = ["bert", "gemma", "gpt2", "llama", "mistral", "opt", "qwen2", "t5", "vit"];
+const FAMILIES: [&str; 12] = [
+    "bert", "gemma", "gpt2", "gpt_neo", "gpt_neox", "llama", "mistral", "opt", "qwen2", "roberta", "t5",
+    "vit",
+];
 
 /// Maximum number of blocks of a network.
 const MAX_BLOCKS: usize = 10_000;
@@ -73,10 +79,14 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
         positions.ok_or_else(|| invalid(format!("`{model_type}` needs the number of tokens of a sequence")))
     };
     let of_llama = |family| llama::build(name, &parse(config)?, tokens()?, family);
+    let of_bert = |family| bert::build(name, &parse(config)?, tokens()?, (family, class), &parse(config)?);
     let mut configured = match &*model_type {
-        "bert" => bert::build(name, &parse(config)?, tokens()?, class, &parse(config)?)?,
+        "bert" => of_bert(bert::Family::Bert)?,
+        "roberta" => of_bert(bert::Family::Roberta)?,
         "gemma" => of_llama(llama::Family::Gemma)?,
         "gpt2" => gpt2::build(name, &parse(config)?, tokens()?)?,
+        "gpt_neox" => gpt_neox::build(name, &parse(config)?, tokens()?)?,
+        "gpt_neo" => gpt_neo::build(name, &parse(config)?, tokens()?)?,
         "llama" => of_llama(llama::Family::Llama)?,
         "mistral" => of_llama(llama::Family::Mistral)?,
         "opt" => opt::build(name, &parse(config)?, tokens()?)?,
@@ -95,7 +105,8 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
     };
     // Networks without a head end as those with it.
     let is_known = |name: &str| match &*model_type {
-        "bert" => bert::CLASSES.contains(&name) || name == "BertModel",
+        "bert" => bert::Family::Bert.knows(name),
+        "roberta" => bert::Family::Roberta.knows(name),
         "t5" => [t5::CLASS, "T5EncoderModel"].contains(&name),
         "vit" => vit::CLASSES.contains(&name) || name == "ViTModel",
         _ => ["ForCausalLM", "LMHeadModel", "Model"].iter().any(|known| name.ends_with(known)),

@@ -1,24 +1,25 @@
 //! Kinds of layers with their hyper-parameters: the numbers that define an operation and are not
 //! learned.
 
+mod attention;
 mod image;
 mod opaque;
 mod rearrange;
 mod recurrent;
+mod rotary;
 mod sequence;
 
 use serde::{Deserialize, Serialize};
 
 use crate::Shape;
 
+pub use attention::{AttentionSizes, LinearBiases, MultiHeadAttention, RelativePositions};
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, GroupNorm, LocalResponseNorm, Pad, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
-pub use sequence::{
-    AttentionSizes, Embedding, LayerNorm, Linear, LinearBiases, MultiHeadAttention, PositionEmbedding,
-    RelativePositions, RmsNorm, RotaryEmbedding, RotaryScaling,
-};
+pub use rotary::{RotaryEmbedding, RotaryScaling};
+pub use sequence::{Embedding, LayerNorm, Linear, PositionEmbedding, RmsNorm};
 
 /// Operation of a layer with its hyper-parameters.
 ///
@@ -247,6 +248,11 @@ impl Default for LeakyRelu {
     fn default() -> Self {
         Self { negative_slope: 0.01 }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Factors of a scaling.

@@ -1,7 +1,7 @@
 //! Networks from configurations of `transformers`.
 
 use layer_graph::hf::{Configured, from_config, network_name};
-use layer_graph::{GraphError, LayerKind, Shape};
+use layer_graph::{GraphError, LayerKind, RotaryScaling, Shape};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -49,6 +49,30 @@ fn bert() -> Value {
     })
 }
 
+fn roberta() -> Value {
+    let fields = json!({
+        "model_type": "roberta", "vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1,
+        "architectures": ["RobertaForMaskedLM"],
+    });
+    with(bert(), &fields)
+}
+
+fn gpt_neo() -> Value {
+    json!({
+        "model_type": "gpt_neo", "vocab_size": 50257, "hidden_size": 64, "num_layers": 2, "num_heads": 4,
+        "max_position_embeddings": 2048, "attention_types": [[["global", "local"], 1]],
+    })
+}
+
+/// Pythia with 70 million parameters.
+fn gpt_neox() -> Value {
+    json!({
+        "model_type": "gpt_neox", "vocab_size": 50304, "hidden_size": 512, "intermediate_size": 2048,
+        "num_hidden_layers": 6, "num_attention_heads": 8, "rotary_pct": 0.25, "hidden_act": "gelu",
+        "max_position_embeddings": 2048,
+    })
+}
+
 fn t5() -> Value {
     json!({
         "model_type": "t5", "vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6,
@@ -92,7 +116,12 @@ fn parameters_are_those_of_published_weights() {
         "hidden_size": 1024, "ffn_dim": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
         "word_embed_proj_dim": 512, "do_layer_norm_before": false,
     });
+    let neo_125m = json!({
+        "hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"], 6]],
+    });
     for (config, parameters) in [
+        (with(gpt_neo(), &neo_125m), 125_198_592),
+        (gpt_neox(), 70_426_624),
         (gemma(), 2_506_172_416),
         (opt(), 125_239_296),
         (with(opt(), &opt_350m), 331_196_416),
@@ -123,6 +152,8 @@ fn parameters_of_bert_are_those_of_its_last_layers() {
         assert_eq!(network.opaque_layers().count(), opaque, "{class}");
         assert!(left_out.is_empty(), "{left_out:?}");
     }
+    let Configured { network, left_out } = build(&roberta(), 512).unwrap();
+    assert_eq!((network.parameter_count(), left_out.len()), (124_697_433, 0));
     let untied = json!({"architectures": ["BertForMaskedLM"], "tie_word_embeddings": false});
     let network = build(&with(bert(), &untied), 512).unwrap().network;
     assert_eq!(network.parameter_count(), 109_514_298 + 30522 * 768);
@@ -206,6 +237,25 @@ fn options_of_llama_are_read() {
     };
     assert_eq!(base(&kinds(json!({}))), Some((1e4, 128)));
     assert_eq!(base(&kinds(json!({"rope_theta": 5e5, "head_dim": 64}))), Some((5e5, 64)));
+    let scaling = |kinds: &[LayerKind]| {
+        kinds.iter().find_map(|kind| match kind {
+            LayerKind::RotaryEmbedding(rule) => rule.scaling,
+            _ => None,
+        })
+    };
+    let linear = json!({"rope_scaling": {"type": "linear", "factor": 4}});
+    assert_eq!(scaling(&kinds(linear)), Some(RotaryScaling::Linear { factor: 4.0 }));
+    let llama3 = json!({
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+    });
+    let expected = RotaryScaling::Llama3 {
+        factor: 8.0,
+        low_frequency_factor: 1.0,
+        high_frequency_factor: 4.0,
+        original_positions: 8192,
+    };
+    assert_eq!(scaling(&kinds(json!({"rope_parameters": llama3}))), Some(expected));
     let newer = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 2e6}});
     assert_eq!(base(&kinds(newer)), Some((2e6, 128)));
     let has_padding = |kinds: &[LayerKind]| {
@@ -252,15 +302,15 @@ fn unsupported_options_are_listed() {
     assert!(left_out(json!({"attention_dropout": null, "sliding_window": 32})).is_empty());
     let all = json!({
         "model_type": "mistral", "attention_dropout": 0.1, "sliding_window": 32,
-        "rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 2.0},
+        "rope_scaling": {"type": "yarn", "rope_type": "yarn", "factor": 2.0},
         "architectures": ["MistralForSequenceClassification"],
     });
     assert_eq!(
         left_out(all),
-        ["scaled rotary angles (linear)", "the last layers of MistralForSequenceClassification"]
+        ["scaled rotary angles (yarn)", "the last layers of MistralForSequenceClassification"]
     );
-    let scaled = json!({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}});
-    assert_eq!(left_out(scaled), ["scaled rotary angles (llama3)"]);
+    let scaled = json!({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 5e5}});
+    assert_eq!(left_out(scaled), ["scaled rotary angles (dynamic)"]);
     let gpt2 = json!({
         "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 64,
         "attn_pdrop": 0.0, "add_cross_attention": true,
@@ -311,7 +361,7 @@ fn families_have_their_own_defaults() {
 
 #[test]
 fn wrong_configurations_are_refused() {
-    let unknown = json!({"model_type": "gpt_neox"});
+    let unknown = json!({"model_type": "mamba"});
     let without = |name: &str| {
         let mut config = llama();
         config.as_object_mut().unwrap().remove(name);
@@ -320,10 +370,17 @@ fn wrong_configurations_are_refused() {
     for (config, expected) in [
         (
             unknown,
-            "family `gpt_neox` cannot be read; known families: bert, gemma, gpt2, llama, mistral, opt, \
-             qwen2, t5, vit",
+            "family `mamba` cannot be read; known families: bert, gemma, gpt2, gpt_neo, gpt_neox, llama, \
+             mistral, opt, qwen2, roberta, t5, vit",
         ),
         (json!({}), "missing field `model_type`"),
+        (with(gpt_neo(), &json!({"num_layers": 3})), "not those of its 3 blocks"),
+        (with(gpt_neo(), &json!({"num_layers": 1})), "not those of its 1 blocks"),
+        (with(gpt_neo(), &json!({"attention_types": [[[], u64::MAX]]})), "not those of its 2 blocks"),
+        (with(gpt_neo(), &json!({"attention_types": [[["near"], 2]]})), "attention `near`"),
+        (with(roberta(), &json!({"pad_token_id": null})), "`roberta` needs a pad_token_id"),
+        (with(roberta(), &json!({"max_position_embeddings": 65})), "longer than its 63 positions"),
+        (with(llama(), &json!({"rope_scaling": {"type": "linear"}})), "type linear need a number `factor`"),
         (json!([1]), "invalid type"),
         (without("vocab_size"), "missing field `vocab_size`"),
         (with(llama(), &json!({"hidden_size": "4096"})), "at `hidden_size`"),
@@ -342,6 +399,9 @@ fn wrong_configurations_are_refused() {
     }
     let error = build(&with(llama(), &json!({"head_dim": 7})), 64).unwrap_err().to_string();
     assert!(error.contains("heads of 7 in pairs"), "{error}");
+    let zero = json!({"rope_scaling": {"type": "linear", "factor": 0}});
+    let error = build(&with(llama(), &zero), 64).unwrap_err().to_string();
+    assert!(error.contains("scaling of its angles"), "{error}");
     assert!(["{", "{} {}"].iter().all(|text| from_config("net", text, Some(64)).is_err()));
 }
 
@@ -368,7 +428,7 @@ proptest! {
     /// Configurations with wrong numbers are networks or errors.
     #[test]
     fn any_numbers_are_networks_or_errors(
-        family in 0usize..7,
+        family in 0usize..10,
         field in 0usize..16,
         value in number(),
         positions in 1usize..99,
@@ -377,7 +437,8 @@ proptest! {
             "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3,
             "n_positions": 64, "n_inner": 24, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5,
         });
-        let config = [llama(), gpt2, gemma(), opt(), bert(), vit(), t5()][family].clone();
+        let configs = [llama(), gpt2, gemma(), opt(), bert(), vit(), t5(), roberta(), gpt_neo(), gpt_neox()];
+        let config = configs[family].clone();
         let positions = Some(positions).filter(|_| config["model_type"] != "vit");
         let fields: Vec<String> = config.as_object().unwrap().keys().cloned().collect();
         let changed = with(config, &json!({fields[field % fields.len()].as_str(): value}));

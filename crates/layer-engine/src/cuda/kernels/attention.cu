@@ -14,7 +14,7 @@ struct Sizes {
 
 // `mask` is that of `attention_mask`, null without dropout. It has `mask_bytes` bytes for each
 // sample, of which the bit `mask_first` belongs to the first weight. `kept` is the factor of
-// weights that are not dropped. `biases` has a number for each head and distance, null without them.
+// weights that are not dropped. `biases` has a number for each head and distance, or is null.
 #define INPUTS                                                                                  \
     Sizes sizes, float scale, const real *__restrict__ queries, const real *__restrict__ keys,  \
         const real *__restrict__ values, const unsigned char *__restrict__ mask, u32 mask_bytes, \
