@@ -163,7 +163,7 @@ class Network:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """All layers in topological order, the input layer first."""
+        """All layers in topological order, the input layers first."""
         return tuple(_layer(layer) for layer in self._description["layers"])
 
     @property
@@ -173,8 +173,13 @@ class Network:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of a sample, without the batch dimension."""
+        """Shape of a sample of the first input, without the batch dimension."""
         return self.layers[0].shape
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of a sample of each input by name, without the batch dimension."""
+        return {layer.name: layer.shape for layer in self.layers if layer.kind == "input"}
 
     @property
     def parameter_count(self) -> int:

@@ -201,7 +201,7 @@ def _measure(
     pending: dict[str, TracedLayer] = {}
     for layer in traced.layers:
         pending.setdefault(structures[layer.name], layer)
-    (example,) = traced.example_inputs
+    examples = [example.to(device) for example in traced.example_inputs]
     needs = _needs_gradient(traced)
     values: dict[str, torch.Tensor] = {}
     total = (len(pending) + 1) * len(sizes)
@@ -211,7 +211,7 @@ def _measure(
                 bar.step(len(pending) + 1, "")
                 continue
             if not values:
-                values = _layer_outputs(traced, example.to(device))
+                values = _layer_outputs(traced, examples)
             for structure, layer in pending.items():
                 bar.step(1, f"{layer.name}, {size} samples")
                 if f"{structure}@{size}" in journal.found:
@@ -226,7 +226,7 @@ def _measure(
             if f"network@{size}" not in journal.found:
                 journal.add(
                     f"network@{size}",
-                    _network_times(traced, batch_like(example.to(device), size), device, repeats),
+                    _network_times(traced, [batch_like(one, size) for one in examples], device, repeats),
                 )
     return journal.found
 
@@ -236,10 +236,10 @@ def batch_like(examples: torch.Tensor, samples: int) -> torch.Tensor:
     return examples.detach()[torch.arange(samples, device=examples.device) % len(examples)]
 
 
-def _layer_outputs(traced: Traced, example: torch.Tensor) -> dict[str, torch.Tensor]:
+def _layer_outputs(traced: Traced, examples: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns the output of each layer for a batch of two samples."""
     with torch.no_grad():
-        values = traced.values(batch_of(example, 2))
+        values = traced.values(*batch_of(examples, 2))
         for layer in traced.loss_layers[:-1]:
             values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
     return values
@@ -247,7 +247,7 @@ def _layer_outputs(traced: Traced, example: torch.Tensor) -> dict[str, torch.Ten
 
 def _needs_gradient(traced: Traced) -> dict[str, bool]:
     """Returns whether each layer's output needs a gradient: it or a predecessor has parameters to learn."""
-    needs = {"input": False}
+    needs = dict.fromkeys(traced.call.examples, False)
     for layer in traced.layers:
         learns = any(parameter.requires_grad for _, parameter in layer.island.named_parameters())
         needs[layer.name] = learns or any(needs[name] for name in layer.inputs)
@@ -262,12 +262,12 @@ def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> torch.T
 
 
 def _network_times(
-    traced: Traced, batch: torch.Tensor, device: torch.device, repeats: int
+    traced: Traced, batch: list[torch.Tensor], device: torch.device, repeats: int
 ) -> dict[str, Spread]:
     """Measures the module with its loss, and the update of its parameters by SGD with momentum."""
     learned = [parameter for parameter in traced.module.parameters() if parameter.requires_grad]
 
-    def forward(batch: torch.Tensor) -> torch.Tensor:
+    def forward(*batch: torch.Tensor) -> torch.Tensor:
         values = {traced.output: traced.call.run(traced.module, batch)}
         for layer in traced.loss_layers:
             inputs = [values[name] for name in layer.inputs]
@@ -276,7 +276,7 @@ def _network_times(
         loss: torch.Tensor = values["loss"].mean()
         return loss
 
-    times = _times(forward, [batch], (), learned, device, repeats, graphs=False)
+    times = _times(forward, batch, (), learned, device, repeats, graphs=False)
     copies = [parameter.detach().clone() for parameter in learned]
     for copy in copies:
         copy.grad = torch.zeros_like(copy)

@@ -27,7 +27,8 @@ def plan_document(
     """
     layers = [
         {"name": layer.name, "gpus": len(ranks(layer.name)), "ranks": list(ranks(layer.name))}
-        for layer in network.layers[1:]
+        for layer in network.layers
+        if layer.kind != "input"
     ]
     for layer in layers:
         if splits and layer["name"] in splits:
@@ -72,7 +73,8 @@ def random_plan(network, gpus, batch, seed, **options):
     draw = random.Random(seed)
     ranks = {
         layer.name: draw.sample(range(gpus), draw.randint(1, min(gpus, batch)))
-        for layer in network.layers[1:]
+        for layer in network.layers
+        if layer.kind != "input"
     }
     return plan_document(network, gpus, batch, ranks.__getitem__, **options)
 
@@ -88,7 +90,7 @@ def random_split_plan(network, gpus, batch, seed, splits=(), **options):
     shared = {name for layer in tied for name in (layer.name, layer.parameters_of)}
     splits = dict(splits)
     shared |= set(splits)
-    for layer in network.layers[1:]:
+    for layer in (layer for layer in network.layers if layer.kind != "input"):
         choices = [
             (split, parts)
             for split in ("features", "inputs", "copies", "positions")

@@ -57,9 +57,24 @@ class Decoder(nn.Module):
         return self.head(x + self.down(F.gelu(self.up(x), approximate="tanh")))
 
 
+class Answer(nn.Module):
+    """Answers to questions on images: a network of two inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.seen = nn.Conv2d(2, 8, 3, padding=1), nn.Linear(8 * 16, 8)
+        self.words, self.norm, self.asked = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8 * 6, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image, question):
+        seen = self.seen(F.relu(self.conv(image)).flatten(1))
+        return self.head(seen * self.asked(self.norm(self.words(question)).flatten(1)))
+
+
 NETWORKS = {
-    "residual": (Residual, lambda: torch.randn(2, 3, 16, 16)),
-    "decoder": (Decoder, lambda: torch.randint(0, 50, (2, 10))),
+    "residual": (Residual, lambda: (torch.randn(2, 3, 16, 16),)),
+    "decoder": (Decoder, lambda: (torch.randint(0, 50, (2, 10)),)),
+    "answer": (Answer, lambda: (torch.randn(2, 2, 4, 4), torch.randint(0, 20, (2, 6)))),
 }
 
 
@@ -68,7 +83,7 @@ def layers(network):
 
     A layer is its kind with the layers of its inputs.
     """
-    known = {"input": "input"}
+    known = {name: str(number) for number, name in enumerate(network.input_shapes)}
     for layer in network.to_dict()["layers"]:
         inputs = [known[name] for name in layer["inputs"]]
         known[layer["name"]] = json.dumps([layer["op"], inputs], sort_keys=True)
@@ -79,14 +94,14 @@ def exported(name, how, path):
     """Returns the network of a module by one of the ways."""
     make, sample = NETWORKS[name]
     torch.manual_seed(0)
-    module, x = make().train(), sample()
-    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    module, inputs = make().train(), sample()
+    dynamic = ({0: torch.export.Dim.DYNAMIC},) * len(inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if how == "trace":
-            return trace(module, x).network
+            return trace(module, *inputs).network
         if how == "pt2":
-            program = torch.export.export(module, (x,), dynamic_shapes=dynamic)
+            program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
             torch.export.save(program, path / "net.pt2")
             return Network.from_pt2(path / "net.pt2")
         pytest.importorskip("onnxscript" if how == "dynamo" else "onnx")
@@ -95,7 +110,7 @@ def exported(name, how, path):
         else:
             mode = torch.onnx.TrainingMode.TRAINING
             options = {"dynamo": False, "training": mode, "do_constant_folding": False}
-        torch.onnx.export(module, (x,), path / "net.onnx", **options)
+        torch.onnx.export(module, inputs, path / "net.onnx", **options)
         return Network.from_onnx(path / "net.onnx")
 
 
@@ -104,6 +119,7 @@ def exported(name, how, path):
 def test_exports_give_the_traced_network(name, how, tmp_path):
     traced, network = exported(name, "trace", tmp_path), exported(name, how, tmp_path)
     assert network.parameter_count == traced.parameter_count
+    assert list(network.input_shapes.values()) == list(traced.input_shapes.values())
     assert layers(network) == layers(traced)
 
 

@@ -611,7 +611,7 @@ class Branch(nn.Module):
 @pytest.mark.parametrize(
     ("module", "inputs", "message"),
     [
-        (nn.Bilinear(4, 4, 4), (torch.randn(2, 4), torch.randn(2, 4)), "`input2` differs between samples"),
+        (nn.Bilinear(4, 4, 4), (torch.randn(2, 4), torch.randn(2)), "`input2` has one number a sample"),
         (nn.Linear(4, 4), (torch.randn(4),), "expected a batch of examples"),
         (Two(), (torch.randn(2, 4),), "returns 2 tensors"),
         (Frozen(), (torch.randn(2, 4),), "no_grad"),

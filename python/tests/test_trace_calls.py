@@ -9,13 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from plan_documents import data_parallel  # noqa: E402
+from plan_documents import data_parallel, plan_document  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from deeppool.profiling import profile  # noqa: E402
-from deeppool.torch import BurstParallel  # noqa: E402
+from deeppool.torch import BurstParallel, BurstParallelError  # noqa: E402
 from deeppool.tracing import TraceError, check_gradients, trace  # noqa: E402
 
 
@@ -155,14 +155,90 @@ def test_constant_arguments_are_part_of_the_network(samples):
     assert_same(traced, expected, torch.randint(11, (5, 4)))
 
 
-def test_arguments_that_differ_between_samples_are_refused():
-    module, tokens, mask = Masked(), torch.randint(11, (2, 4)), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    with pytest.raises(TraceError, match="`attention_mask` differs between samples.*compute it from"):
-        trace(module, tokens, mask)
+def test_arguments_that_are_no_inputs_are_refused():
+    module, tokens = Masked(), torch.randint(11, (2, 4))
+    with pytest.raises(TraceError, match="`attention_mask` has one number a sample.*shape \\[2, 1\\]"):
+        trace(module, tokens, torch.tensor([1, 0]))
     with pytest.raises(TraceError, match="`labels` is not an input.*give `loss` and `targets`"):
         trace(module, tokens, labels=torch.zeros(2, 4))
     with pytest.raises(TraceError, match="got no tensor"):
         trace(module, ids=3)
+
+
+def test_arguments_that_differ_between_samples_are_inputs():
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    traced = trace(Masked(), torch.randint(11, (2, 4)), mask)
+    assert traced.network.input_shapes == {"input": (4,), "attention_mask": (4,)}
+    readers = [layer.name for layer in traced.layers if "attention_mask" in layer.inputs]
+    assert readers and set(readers) <= set(traced.opaque)
+    other = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 0]])
+    batch = torch.randint(11, (3, 4)), other
+    output, expected = traced.run(*batch), traced.module(*batch).logits
+    assert torch.allclose(output, expected, atol=1e-5)
+
+
+class Answer(nn.Module):
+    """Answers to questions on images."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.seen = nn.Conv2d(2, 8, 3, padding=1), nn.Linear(8 * 16, 8)
+        self.words, self.norm, self.asked = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8 * 6, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image, *, question):
+        seen = self.seen(self.conv(image).relu().flatten(1))
+        return self.head(seen * self.asked(self.norm(self.words(question)).flatten(1)))
+
+
+def questions(samples):
+    """Returns images, questions and answers."""
+    return (
+        torch.randn(samples, 2, 4, 4),
+        torch.randint(20, (samples, 6)),
+        torch.randint(5, (samples,)),
+    )
+
+
+def test_gradients_of_two_inputs():
+    image, question, answers = questions(3)
+    traced = trace(Answer(), image, question=question)
+    assert not traced.opaque
+    assert check_gradients(traced, (image, question), answers).largest_difference < 1e-7
+
+
+def answers_to_questions():
+    """Returns the losses of a module of two inputs by `BurstParallel` and alone, and its last outputs."""
+    torch.manual_seed(0)
+    image, question, answers = questions(8)
+    module = Answer()
+    traced = trace(copy.deepcopy(module), image[:2], question=question[:2])
+    places = {"conv": [1], "words": [3, 2], "norm": [0, 1, 2, 3], "seen": [2], "head": [0, 1]}
+    plan = plan_document(traced.network, 4, 8, lambda name: places.get(name, [3]), micro_batches=2)
+    model = BurstParallel(traced, plan)
+    with pytest.raises(BurstParallelError, match="model\\(input, question, targets\\)`, not 2 arguments"):
+        model(image, answers)
+    with pytest.raises(BurstParallelError, match="not for 7 samples of `question`"):
+        model(image, question[:7], answers)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, module)]
+    losses = []
+    for _ in range(5):
+        losses.append(
+            [model(image, question, answers), F.cross_entropy(module(image, question=question), answers)]
+        )
+        for optimizer, loss in zip(optimizers, losses[-1]):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    model.synchronize()
+    outputs = model.eval()(image, question), module(image, question=question)
+    return torch.tensor(losses).detach(), [output.detach() for output in outputs]
+
+
+def test_two_inputs_have_the_losses_of_the_module():
+    for losses, outputs in on_ranks(4, answers_to_questions):
+        assert torch.allclose(losses[:, 0], losses[:, 1], atol=1e-5) and losses[-1, 1] < losses[0, 1]
+        assert torch.allclose(*outputs, atol=1e-5)
 
 
 class Positions(nn.Module):

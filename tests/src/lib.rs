@@ -52,7 +52,7 @@ pub fn divided(
 ) -> Result<Placement, Error> {
     let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "divisions", 0);
     let possible = NetworkSplits::new(network);
-    for (id, _) in network.layers().skip(1) {
+    for (id, _) in network.computing_layers() {
         let ranks = placement.ranks(id).len();
         let splits = possible.splits(id);
         if splits.is_empty() || random.below(3) == 0 {
@@ -78,7 +78,7 @@ pub fn divided(
 pub fn reordered(network: &LayerGraph, placement: Placement, seed: u64) -> Result<Placement, Error> {
     let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "order", 0);
     let mut order = Vec::new();
-    let mut left: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
+    let mut left: Vec<LayerId> = network.computing_layers().map(|(id, _)| id).collect();
     while !left.is_empty() {
         let waits = |id: LayerId| left.contains(&id);
         let is_ready = |&&id: &&LayerId| {

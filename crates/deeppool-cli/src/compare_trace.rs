@@ -14,7 +14,7 @@ use deeppool::planning::plan_within_memory;
 use deeppool::program::{LowerOptions, Op};
 use deeppool::simulate::{SimulateOptions, SimulationReport};
 use deeppool::timeline::Timeline;
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{LayerTime, TraceTimes};
 use serde_json::{Value, json};
 
@@ -247,7 +247,7 @@ fn rows<'a>(
     network: &'a LayerGraph,
     times: &'a TraceTimes,
 ) -> impl Iterator<Item = (LayerId, Option<[Duration; 2]>)> + 'a {
-    let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+    let layers = network.computing_layers();
     layers.zip(&times.layers).map(|((id, _), recorded)| (id, *recorded))
 }
 

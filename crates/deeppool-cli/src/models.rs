@@ -65,18 +65,20 @@ impl Models {
         };
         for network in networks {
             let name = network.name();
-            let input = network.layer(network.input()).output_shape();
+            let input = network.sample_shape();
             shown.add_row([
                 name.to_owned(),
-                (network.len() - 1).to_string(),
+                network.computing_layers().len().to_string(),
                 network.parameter_count().to_string(),
                 format!("{:.3}", network.forward_flops() as f64 / 1e9),
                 format!("{:.1} MiB", network.activation_bytes() as f64 / f64::from(1 << 20)),
             ]);
-            rows.push(json!({"name": name, "input": input.dims(), "layers": network.len() - 1,
+            rows.push(
+                json!({"name": name, "input": input.dims(), "layers": network.computing_layers().len(),
                 "parameters": network.parameter_count(), "forward_flops": network.forward_flops(),
                 "backward_flops": network.backward_flops(), "activation_bytes": network.activation_bytes(),
-                "opaque_layers": opaque_names(&network)}));
+                "opaque_layers": opaque_names(&network)}),
+            );
             opaque.extend(opaque_line(&network).map(|line| format!("{name}: {line}")));
         }
         if self.json {

@@ -22,7 +22,7 @@ fn shapes(model: &str) -> Vec<(String, Layer)> {
     let graph = zoo::model(model).expect("a model of the zoo");
     let mut seen: Vec<(LayerKind, Vec<Shape>)> = Vec::new();
     let mut layers = Vec::new();
-    for (_, layer) in graph.layers().skip(1) {
+    for (_, layer) in graph.computing_layers() {
         let key = (layer.kind().clone(), layer.input_shapes().to_vec());
         if !seen.contains(&key) {
             seen.push(key);

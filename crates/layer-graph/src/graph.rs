@@ -1,6 +1,7 @@
 //! The layer graph: construction of a network layer by layer, and queries of its structure.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -10,8 +11,8 @@ use crate::infer::output_shape;
 use crate::size::NetworkSize;
 use crate::{GraphError, Layer, LayerKind, Opaque, Shape};
 
-/// Identifier of a layer within one [`LayerGraph`]. Ids are consecutive from 0 (the input layer) in
-/// topological order.
+/// Identifier of a layer within one [`LayerGraph`]. Ids are consecutive from 0 (the first input
+/// layer) in topological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(usize);
 
@@ -36,30 +37,63 @@ pub struct LayerGraph {
     by_name: HashMap<String, LayerId>,
     /// For each layer added by `add_tied`, the layer that owns its parameters.
     owners: HashMap<LayerId, LayerId>,
+    /// Number of input layers, which are the first ones.
+    inputs: usize,
     /// Size of all layers.
     size: NetworkSize,
 }
 
 impl LayerGraph {
-    /// Creates a network that holds only its input layer, named `input`. `name` is the name of the
-    /// network, and `input` the shape of one sample.
+    /// Creates a network that holds only its first input layer, named `input`. `name` is the name
+    /// of the network, and `input` the shape of this input for one sample.
     ///
     /// # Errors
     /// [`GraphError::Shape`] if the shape is empty, has a zero dimension or is too large.
     pub fn new(name: impl Into<String>, input: Shape) -> Result<Self, GraphError> {
-        if !input.is_valid() {
-            let problem = format!("input shape `{input}` is empty or too large");
-            return Err(GraphError::Shape { layer: "input".into(), problem });
-        }
         let mut network = Self {
             name: name.into(),
             graph: DiGraph::new(),
             by_name: HashMap::new(),
             owners: HashMap::new(),
+            inputs: 0,
             size: NetworkSize::default(),
         };
-        network.insert(Layer::new("input".into(), LayerKind::Input, Vec::new(), input))?;
+        network.add_input("input", input)?;
         Ok(network)
+    }
+
+    /// Adds a further input layer and returns its id. A sample has a tensor for each input layer,
+    /// such as the two sentences of a translation. All inputs are added before other layers.
+    ///
+    /// ```
+    /// use layer_graph::{LayerGraph, LayerKind, Shape};
+    ///
+    /// let mut network = LayerGraph::new("pair", Shape::features(4))?;
+    /// let other = network.add_input("other", Shape::features(4))?;
+    /// network.add("sum", LayerKind::Add, [network.input(), other])?;
+    /// assert_eq!(network.sample_elements(), 8);
+    /// assert_eq!(network.input_elements(other), 4..8);
+    /// # Ok::<(), layer_graph::GraphError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`GraphError::DuplicateName`] if the name is in use. [`GraphError::Shape`] if the shape is
+    /// empty, has a zero dimension or is too large, or if there are other layers already.
+    pub fn add_input(&mut self, name: impl Into<String>, input: Shape) -> Result<LayerId, GraphError> {
+        let name = name.into();
+        if self.by_name.contains_key(&name) {
+            return Err(GraphError::DuplicateName(name));
+        }
+        let fail = |problem| Err(GraphError::Shape { layer: name.clone(), problem });
+        if !input.is_valid() {
+            return fail(format!("input shape `{input}` is empty or too large"));
+        }
+        if self.inputs < self.len() {
+            return fail("inputs are added before other layers".into());
+        }
+        let id = self.insert(Layer::new(name, LayerKind::Input, Vec::new(), input))?;
+        self.inputs += 1;
+        Ok(id)
     }
 
     /// Adds a layer and returns its id. `name` must be unique in the graph; `inputs` are the layers
@@ -156,22 +190,59 @@ impl LayerGraph {
         &self.name
     }
 
-    /// Returns the id of the input layer.
+    /// Returns the id of the first input layer.
     #[must_use]
     pub fn input(&self) -> LayerId {
         LayerId(0)
     }
 
-    /// Returns the number of layers, the input layer included.
+    /// Returns the ids of the input layers: the first ones of the network.
+    #[must_use]
+    pub fn inputs(&self) -> impl DoubleEndedIterator<Item = LayerId> + ExactSizeIterator + use<> {
+        (0..self.inputs).map(LayerId)
+    }
+
+    /// Returns whether a layer is an input layer, whose output is a part of the sample.
+    #[must_use]
+    pub fn is_input(&self, id: LayerId) -> bool {
+        id.0 < self.inputs
+    }
+
+    /// Returns the elements of an input layer's output among those of a sample, which has the
+    /// outputs of the input layers in order. Empty for other layers.
+    #[must_use]
+    pub fn input_elements(&self, id: LayerId) -> Range<usize> {
+        let elements = |id: LayerId| self.layer(id).output.elements();
+        let start = self.inputs().take_while(|&input| input < id).map(elements).sum();
+        start..start + if self.is_input(id) { elements(id) } else { 0 }
+    }
+
+    /// Returns the number of elements of a sample: of the outputs of all input layers.
+    #[must_use]
+    pub fn sample_elements(&self) -> usize {
+        self.inputs().map(|id| self.layer(id).output.elements()).sum()
+    }
+
+    /// Returns the shape of a sample: that of the only input, or a vector of the elements of all
+    /// inputs.
+    #[must_use]
+    pub fn sample_shape(&self) -> Shape {
+        match self.inputs {
+            1 => self.layer(self.input()).output.clone(),
+            _ => Shape::features(self.sample_elements()),
+        }
+    }
+
+    /// Returns the number of layers, the input layers included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.graph.node_count()
     }
 
-    /// Returns whether the graph holds only its input layer.
+    /// Returns whether the graph holds only its input layers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 1
+        self.len() == self.inputs
     }
 
     /// Returns the layer with this id.
@@ -183,10 +254,17 @@ impl LayerGraph {
         &self.graph[NodeIndex::new(id.0)]
     }
 
-    /// Returns all layers with their ids in topological order, the input layer first.
+    /// Returns all layers with their ids in topological order, the input layers first.
     #[must_use]
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> + ExactSizeIterator {
         self.graph.node_indices().map(|node| (LayerId(node.index()), &self.graph[node]))
+    }
+
+    /// Returns all layers that compute something with their ids in topological order: all but the
+    /// input layers.
+    #[must_use]
+    pub fn computing_layers(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> + ExactSizeIterator {
+        self.layers().skip(self.inputs)
     }
 
     /// Returns the id of the layer with the given name, or `None` if there is none.
@@ -304,7 +382,7 @@ impl LayerGraph {
     }
 
     /// Returns the bytes of one sample's activations in single precision, summed over the outputs
-    /// of all layers, the input layer included.
+    /// of all layers, the input layers included.
     #[must_use]
     pub fn activation_bytes(&self) -> u64 {
         self.graph.node_weights().map(Layer::output_bytes).sum()
@@ -316,6 +394,7 @@ impl PartialEq for LayerGraph {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.len() == other.len()
+            && self.inputs == other.inputs
             && self
                 .layers()
                 .zip(other.layers())

@@ -1,10 +1,12 @@
 //! Reader and writer of the `graph` format.
 //!
-//! `{"schema": "deeppool/graph/v1", "name", "input": [3, 224, 224], "layers": [{"name", "op",
-//! "inputs": ["..."], "parameters_of": "..."}]}`
+//! `{"schema": "deeppool/graph/v1", "name", "input": [3, 224, 224], "further_inputs": [{"name",
+//! "shape"}], "layers": [{"name", "op", "inputs": ["..."], "parameters_of": "..."}]}`
 //!
-//! `op` is a [`LayerKind`]. Layers are in topological order. `parameters_of` names the earlier
-//! layer that owns the parameters; it is omitted for layers with parameters of their own.
+//! `input` is the shape of the first input, which layers call `input`. `further_inputs` is omitted
+//! if there are none. `op` is a [`LayerKind`]. Layers are in topological order. `parameters_of`
+//! names the earlier layer that owns the parameters; it is omitted for layers with parameters of
+//! their own.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +20,16 @@ struct GraphDocument {
     schema: String,
     name: String,
     input: Shape,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    further_inputs: Vec<InputDocument>,
     layers: Vec<LayerDocument>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputDocument {
+    name: String,
+    shape: Shape,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -37,7 +48,7 @@ impl LayerGraph {
     #[must_use]
     pub fn to_json(&self) -> String {
         let name_of = |id: LayerId| self.layer(id).name().to_owned();
-        let layers = self.layers().skip(1).map(|(id, layer)| LayerDocument {
+        let layers = self.computing_layers().map(|(id, layer)| LayerDocument {
             name: layer.name().to_owned(),
             op: layer.kind().clone(),
             inputs: self.producers(id).into_iter().map(name_of).collect(),
@@ -47,6 +58,11 @@ impl LayerGraph {
             schema: SCHEMA.into(),
             name: self.name().into(),
             input: self.layer(self.input()).output_shape().clone(),
+            further_inputs: self
+                .inputs()
+                .skip(1)
+                .map(|id| InputDocument { name: name_of(id), shape: self.layer(id).output_shape().clone() })
+                .collect(),
             layers: layers.collect(),
         };
         // Serialisation cannot fail: shape inference rejects non-finite numbers.
@@ -57,8 +73,8 @@ impl LayerGraph {
     ///
     /// # Errors
     /// [`GraphError::Json`] with the path inside the document if it is not of this format, or the
-    /// error of [`new`](Self::new), [`add`](Self::add) or [`add_tied`](Self::add_tied) for the
-    /// first layer that cannot be added.
+    /// error of [`new`](Self::new), [`add_input`](Self::add_input), [`add`](Self::add) or
+    /// [`add_tied`](Self::add_tied) for the first layer that cannot be added.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         // A byte order mark, with which some editors begin a file, is no part of the JSON text.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -72,6 +88,9 @@ impl LayerGraph {
             return Err(invalid("schema".into(), problem));
         }
         let mut network = Self::new(document.name, document.input)?;
+        for input in document.further_inputs {
+            network.add_input(input.name, input.shape)?;
+        }
         for layer in document.layers {
             let find = |earlier: &String| {
                 let unknown =

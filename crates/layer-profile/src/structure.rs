@@ -53,7 +53,7 @@ impl ProfileTable {
     /// [`ProfileError::ExtraLayer`] if the table recorded the structure of a layer that is not in
     /// the network.
     pub(crate) fn check_structure(&self, network: &LayerGraph) -> Result<(), ProfileError> {
-        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+        for (id, layer) in network.computing_layers() {
             let Some(profiled) = self.layer(layer.name()).and_then(|row| row.structure.as_ref()) else {
                 continue;
             };

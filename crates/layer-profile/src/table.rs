@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use layer_graph::{LayerGraph, LayerKind};
+use layer_graph::LayerGraph;
 
 use crate::interpolate::Position;
 use crate::{
@@ -365,7 +365,7 @@ impl ProfileTable {
         self.check_version()?;
         let update = self.network.first().map(|row| row.time.update);
         let all_parameters = network.parameter_count() as f64;
-        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+        for (id, layer) in network.computing_layers() {
             let name = layer.name();
             let Some(&row) = self.by_name.get(name) else {
                 return Err(ProfileError::MissingLayer { layer: name.into(), model: self.model });

@@ -145,7 +145,7 @@ impl Layers {
         (profile, link): (&ProfileTable, &LinkModel),
     ) -> anyhow::Result<Self> {
         let mut rows = Vec::new();
-        for (id, layer) in network.layers().skip(1) {
+        for (id, layer) in network.computing_layers() {
             let gradient_bytes = 4 * network.own_parameter_count(id) as u64;
             let mut alone: Option<LayerRow> = None;
             for &count in counts {

@@ -130,7 +130,7 @@ impl NetworkPlan {
             iteration_us: plan.iteration_us,
             dp_iteration_us: plan.dp.iteration_us,
             amplification: plan.amplification,
-            rows: network.layers().skip(1).filter_map(row).collect(),
+            rows: network.computing_layers().filter_map(row).collect(),
         }
     }
 

@@ -28,7 +28,7 @@ const DISPATCH_S_PER_LAYER: f64 = 110e-6;
 /// larger batches, and behind other work of the host in whole steps.
 pub(super) fn dispatch_s(question: &Question, network: &LayerGraph) -> f64 {
     match question.set {
-        QuestionSet::Passes => (network.len() - 1) as f64 * DISPATCH_S_PER_LAYER,
+        QuestionSet::Passes => (network.computing_layers().len()) as f64 * DISPATCH_S_PER_LAYER,
         _ => 0.0,
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn step_time(
 ) -> anyhow::Result<StepTime> {
     let profile = with_update(&device.profile(network, &[batch])?, optimizer.traffic())?;
     let costs = Costs::new(network, &profile, link);
-    let placement = Placement::first_ranks(network, gpus, &vec![gpus; network.len() - 1])?;
+    let placement = Placement::first_ranks(network, gpus, &vec![gpus; network.computing_layers().len()])?;
     let program = lower_for_simulation(network, &placement, batch * gpus, &LowerOptions::default())?;
     let options = SimulateOptions::default().with_device(undisturbed()).with_iterations(STEPS);
     let simulation = simulate(&program, &costs, &options)?;
@@ -111,7 +111,8 @@ mod tests {
         let (batch, gpus, accumulation) = (8, 4, 3);
         let time = step_time(&network, &device, Optimizer::Momentum, &link, (batch, gpus))?;
         let profile = device.profile(&network, &[batch])?;
-        let placement = Placement::first_ranks(&network, gpus, &vec![gpus; network.len() - 1])?;
+        let placement =
+            Placement::first_ranks(&network, gpus, &vec![gpus; network.computing_layers().len()])?;
         let lowering = LowerOptions::default().with_micro_batches(accumulation);
         let program = lower_for_simulation(&network, &placement, batch * gpus * accumulation, &lowering)?;
         let options = SimulateOptions::default().with_device(undisturbed()).with_iterations(STEPS);

@@ -192,7 +192,8 @@ impl TrainedNetwork {
         let profile = DeviceModel::named(DEVICE)?.profile(&self.network, &shard_sizes(BATCH, GPUS))?;
         let link = LinkModel::threads_of_one_host();
         let costs = Costs::new(&self.network, &profile, &link);
-        let everywhere = Placement::first_ranks(&self.network, GPUS, &vec![GPUS; self.network.len() - 1])?;
+        let everywhere =
+            Placement::first_ranks(&self.network, GPUS, &vec![GPUS; self.network.computing_layers().len()])?;
         let computing = |method: &Method| -> anyhow::Result<f64> {
             let options = LowerOptions::default().with_partial(method.partial(&self.network)?);
             let programs = lower_rotation(&self.network, &everywhere, BATCH, &options)?;

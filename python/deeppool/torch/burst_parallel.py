@@ -39,9 +39,10 @@ class BurstParallel(nn.Module):
 
     ``inputs`` and ``targets`` are the *global* batch, the same on each rank. A rank reads only the rows
     :attr:`samples`. The loss is a scalar, the mean over the global batch on each rank, with the gradient of
-    the module on a single device. :meth:`forward` runs the complete iteration, including the backward
-    pass, because plans may interleave the passes of micro-batches. ``loss.backward()`` multiplies the
-    gradients by the loss's gradient and adds them to ``parameter.grad``.
+    the module on a single device. Several inputs, which differ between samples, come in the order of
+    ``traced.example_inputs``, before the targets. :meth:`forward` runs the complete iteration, including
+    the backward pass, because plans may interleave the passes of micro-batches. ``loss.backward()``
+    multiplies the gradients by the loss's gradient and adds them to ``parameter.grad``.
 
     Use any optimizer. A rank has gradients only for the parameters of its own layers; its copies of other
     parameters become out of date. :meth:`synchronize` updates all parameters, buffers and optimizer state
@@ -159,8 +160,9 @@ class BurstParallel(nn.Module):
         """Runs an iteration in training mode, or the module in evaluation mode.
 
         Args:
-            inputs: In training mode the inputs and targets of the global batch, otherwise inputs. Other
-                arguments of the module are those of the trace.
+            inputs: In training mode the inputs and targets of the global batch, otherwise inputs. Several
+                inputs come in the order of ``traced.example_inputs``. Other arguments of the module are
+                those of the trace.
 
         Returns:
             In training mode the mean loss of the global batch, otherwise the network's output: a tensor,
@@ -177,18 +179,18 @@ class BurstParallel(nn.Module):
                     "parameters of other ranks' layers are out of date on this rank: call synchronize() "
                     "on every rank before evaluation"
                 )
-            if len(inputs) != 1:
+            if len(inputs) != len(self._traced.example_inputs):
                 raise BurstParallelError(
-                    "in evaluation mode, give inputs as in `model(inputs)`, not "
+                    f"in evaluation mode, give inputs as in `model({self._given()})`, not "
                     f"{len(inputs)} arguments: other arguments are those of the trace"
                 )
-            return self._traced.call.run(self.module, inputs[0])
+            return self._traced.call.run(self.module, inputs)
         loss, gradients, parameters = self._iterate(*self._batch(inputs))
         result = _Loss.apply(self._anchor, loss, gradients, *parameters)  # type: ignore[no-untyped-call]
         return cast(torch.Tensor, result)
 
     def _iterate(
-        self, samples: torch.Tensor, targets: torch.Tensor
+        self, samples: Sequence[torch.Tensor], targets: torch.Tensor
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         """Runs an iteration, and returns the loss and the gradients with their parameters."""
         self._follow_changes()
@@ -411,41 +413,49 @@ class BurstParallel(nn.Module):
     def _identify(self) -> tuple[int, ...]:
         return tuple(map(id, self.module.parameters()))
 
-    def _batch(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        if len(inputs) != 2:
+    def _given(self) -> str:
+        """Returns the inputs of a call, for messages."""
+        names = list(self._traced.call.examples)
+        return "inputs" if len(names) == 1 else ", ".join(names)
+
+    def _batch(self, inputs: tuple[torch.Tensor, ...]) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+        examples = self._traced.call.examples
+        if len(inputs) != len(examples) + 1:
             raise BurstParallelError(
-                "in training mode, give inputs and targets as in `loss = model(inputs, targets)`, not "
-                f"{len(inputs)} arguments"
+                f"in training mode, give inputs and targets as in `loss = model({self._given()}, targets)`, "
+                f"not {len(inputs)} arguments"
             )
-        for name, tensor in zip(("inputs", "targets"), inputs):
+        names = ["inputs"] if len(examples) == 1 else [f"samples of `{name}`" for name in examples]
+        for name, tensor in zip((*names, "targets"), inputs):
             if len(tensor) != self._program.batch:
                 raise BurstParallelError(
                     f"the plan is for a global batch of {self._program.batch} samples, not for "
                     f"{len(tensor)} {name}: give every rank the global batch (no DistributedSampler; "
                     "drop_last=True), or make a plan for another batch"
                 )
-        shape = tuple(inputs[0].shape[1:])
-        expected = tuple(self._traced.example_inputs[0].shape[1:])
-        if shape != expected:
-            raise BurstParallelError(
-                f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace "
-                "it with samples of this shape"
-            )
-        problem = self._traced.loss.problem_of(inputs[1])
+        for tensor, example in zip(inputs, examples.values()):
+            shape, expected = list(tensor.shape[1:]), list(example.shape[1:])
+            if shape != expected:
+                raise BurstParallelError(
+                    f"the module was traced with samples of shape {expected}, not {shape}: trace it with "
+                    "samples of this shape"
+                )
+        problem = self._traced.loss.problem_of(inputs[-1])
         if problem is not None:
             raise BurstParallelError(problem)
         loss = self._program.layers[self._traced.layers[-1].name]
-        if loss.split == "positions" and inputs[1].is_floating_point():
+        if loss.split == "positions" and inputs[-1].is_floating_point():
             raise BurstParallelError(
                 "targets that are probabilities cannot be divided by positions: make a plan without "
                 "`positions` among the splits"
             )
-        return inputs[0], inputs[1]
+        return inputs[:-1], inputs[-1]
 
-    def _prepare(self, samples: torch.Tensor) -> Executor:
+    def _prepare(self, samples: Sequence[torch.Tensor]) -> Executor:
         """Creates the executor, under the settings (such as autocast) of the first iteration."""
         compares = not self._communication.is_fake
-        no_samples = probe(self._traced, self._layers, self._random, samples, compares)
+        batch = dict(zip(self._traced.call.examples, samples))
+        no_samples = probe(self._traced, self._layers, self._random, batch, compares)
         self._executor = Executor(
             self._program, self._layers, no_samples, self._communication, self._device, self._records
         )

@@ -49,7 +49,7 @@ class Denominator:
             return
         self._total = torch.zeros((), dtype=torch.float64, device=self._device)
         for step in self._shards:
-            self._total += self._loss.count(step.loaded(targets).to(self._device))
+            self._total += self._loss.count(step.loaded([targets]).to(self._device))
         self._work = self._communication.sum_over_ranks(self._total)
         if self._loss.refused and not self._communication.is_fake:
             self._refuse()

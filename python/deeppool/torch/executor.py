@@ -76,7 +76,7 @@ class Executor:
             device,
         )
         self.values = Values(program)
-        self._batch: dict[str, torch.Tensor] = {}
+        self._batch: dict[str, Sequence[torch.Tensor]] = {}
         self._norms = {
             name: SynchronizedNorm(layers[name].norm, layers[name].parameters)
             for name in program.synchronized
@@ -117,9 +117,9 @@ class Executor:
 
     # Running
 
-    def begin(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def begin(self, inputs: Sequence[torch.Tensor], labels: torch.Tensor) -> None:
         """Starts an iteration with the inputs and labels of the global batch."""
-        self._batch = {"features": inputs, "labels": labels}
+        self._batch = {"features": inputs, "labels": [labels]}
         self.values.clear()
         self._pending.clear()
         self._done.clear()

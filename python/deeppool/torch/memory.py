@@ -93,9 +93,9 @@ def pytorch_memory(
     fields = json.loads(document)
     like = _targets_like(traced, targets)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, _faked(traced.module, mode):
-        inputs, labels = (
+        *inputs, labels = (
             torch.empty((fields["batch"], *one.shape[1:]), dtype=one.dtype)
-            for one in (traced.example_inputs[0], like)
+            for one in (*traced.example_inputs, like)
         )
         return [
             _memory_of(traced, document, rank, inputs, labels, optimizer)
@@ -107,13 +107,13 @@ def _memory_of(
     traced: Traced,
     document: str,
     rank: int,
-    inputs: torch.Tensor,
+    inputs: list[torch.Tensor],
     targets: torch.Tensor,
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
 ) -> PyTorchMemory:
     model = _Rehearsal(traced, document, rank)
     rule = optimizer(model.parameters())
-    storages = Storages(model.device, [*model.parameters(), *model.buffers(), inputs, targets])
+    storages = Storages(model.device, [*model.parameters(), *model.buffers(), *inputs, targets])
     with storages:
         for _ in range(ITERATIONS):
             model.step(inputs, targets)
@@ -144,7 +144,7 @@ class _Rehearsal(BurstParallel):
     def _follow_changes(self) -> None:
         pass  # The module has fake tensors in place of its own.
 
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def step(self, inputs: list[torch.Tensor], targets: torch.Tensor) -> None:
         """Runs an iteration, as ``forward(inputs, targets).backward()`` does."""
         loss, gradients, parameters = self._iterate(inputs, targets)
         if self.device.type != "cpu":

@@ -27,13 +27,13 @@ def probe(
     traced: Traced,
     layers: Mapping[str, LayerPasses],
     random: SampledRandom,
-    batch: torch.Tensor,
+    batch: Mapping[str, torch.Tensor],
     compares: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Runs each layer on two samples, and sets its ``draws_random`` and ``has_fused_attention``.
 
     Args:
-        batch: A batch, whose data type the inputs get.
+        batch: A batch by the names of the inputs, which get its data types.
         compares: Whether to compare a sample's outputs alone and in a batch. Fake tensors have no values.
 
     Returns:
@@ -42,12 +42,13 @@ def probe(
     Raises:
         BurstParallelError: A layer's output for a sample depends on other samples.
     """
-    example = traced.example_inputs[0]
     device = next((parameter.device for parameter in traced.module.parameters()), torch.device("cpu"))
-    # With one example only, derive a different second one.
-    two = example[:2] if len(example) > 1 else torch.cat((example, example.flip(-1)))
-    values = {"input": two.to(device, batch.dtype)}
-    no_samples = {"input": values["input"][:0].clone()}
+    values, no_samples = {}, {}
+    for name, example in traced.call.examples.items():
+        # With one example only, derive a different second one.
+        two = example[:2] if len(example) > 1 else torch.cat((example, example.flip(-1)))
+        values[name] = two.to(device, batch[name].dtype)
+        no_samples[name] = values[name][:0].clone()
     readers = Counter(name for layer in traced.layers for name in layer.inputs)
     with buffers_kept(traced.module.buffers()):
         # The output of the loss, the last layer, is not redistributed.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -151,15 +152,21 @@ class Step:
     write_roles: tuple[str, ...] = ()
     collective: int = -1
 
-    def loaded(self, batch: torch.Tensor) -> torch.Tensor:
-        """Returns what the step loads of the inputs or targets of the global batch."""
-        rows = batch[slice(*self.samples)]
-        if self.elements is None:
+    def loaded(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns what the step loads of the inputs, or of the targets, of the global batch."""
+        first, elements = 0, self.elements or (0, 0)
+        for tensor in batch:
+            sample = math.prod(tensor.shape[1:])
+            if elements[0] < first + sample or tensor is batch[-1]:
+                break
+            first += sample
+        rows = tensor[slice(*self.samples)]
+        if self.elements is None or elements == (first, first + sample):
             return rows
         if self.part == "labels":
-            return rows.flatten(1)[:, slice(*self.elements)]
+            return rows.flatten(1)[:, slice(*elements)]
         of_position = math.prod(rows.shape[2:])
-        return rows[:, self.elements[0] // of_position : self.elements[1] // of_position]
+        return rows[:, (elements[0] - first) // of_position : (elements[1] - first) // of_position]
 
     def read(self, role: str) -> int:
         """Returns the buffer that it reads in the given role."""

@@ -380,7 +380,7 @@ def _back(units: Units, chain: list[int], output: tuple[int, ...], sources: int)
         if index not in chain and is_input(step):
             found.add(index)
             continue
-        if index == 0 or _learns(step):
+        if units.is_input(index) or _learns(step):
             return None
         region.add(index)
         pending.extend(step.refs())

@@ -1,4 +1,4 @@
-"""Calls of a module: its input, its constant arguments and the tensor of its output that is the network's."""
+"""Calls of a module: its inputs, its constants and the tensor of its output that is the network's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LABELS = ("labels", "label", "targets", "target")
 
 @dataclasses.dataclass(frozen=True)
 class _Input:
-    """Placeholder for the network's input in the arguments."""
+    """Placeholder for an input of the network in the arguments."""
+
+    index: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +40,9 @@ class _Constant:
 class Call:
     """A call of a module with a batch of samples and constant arguments.
 
-    The first tensor among the arguments is the network's input. Of other tensors with as many rows as there
-    are samples, all rows must be equal: each batch gets the row for each of its samples. Other tensors are
-    passed unchanged.
+    The first tensor among the arguments is an input of the network. Other tensors with as many rows as there
+    are samples are inputs, too, unless all rows are equal: then each batch gets the row for each of its
+    samples. Other tensors are passed unchanged.
 
     Args:
         module: The module.
@@ -48,7 +50,7 @@ class Call:
         keywords: Its keyword arguments.
 
     Raises:
-        TraceError: No argument is a batch of samples, or several are.
+        TraceError: No argument is a batch of samples.
     """
 
     def __init__(self, module: nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
@@ -63,27 +65,31 @@ class Call:
                 f"expected a batch of examples for {type(module).__name__}, got no tensor: give one as the "
                 "first argument"
             )
-        #: Examples of the network's input, of shape ``(samples, ...)``.
-        self.example: torch.Tensor = dict(named)[first]
-        if self.example.dim() < 2 or len(self.example) == 0:
+        example: torch.Tensor = dict(named)[first]
+        if example.dim() < 2 or len(example) == 0:
             raise TraceError(
                 "expected a batch of examples of shape (samples, ...), got a tensor of shape "
-                f"{list(self.example.shape)}"
+                f"{list(example.shape)}"
             )
+        #: Examples of the network's inputs by name, of shape ``(samples, ...)``, first ``input``.
+        self.examples: dict[str, torch.Tensor] = {"input": example}
         #: Constant tensors.
         self.constants: list[torch.Tensor] = []
-        values = [_Input() if name == first else self._fixed(name, value) for name, value in named]
+        values = [_Input(0) if name == first else self._fixed(name, value) for name, value in named]
         self._args = values[: len(args)]
         self._keywords = dict(zip(keywords, values[len(args) :]))
 
     def run(
-        self, module: nn.Module, batch: torch.Tensor, constants: Sequence[torch.Tensor] | None = None
+        self,
+        module: nn.Module,
+        batch: Sequence[torch.Tensor],
+        constants: Sequence[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Calls a module with a batch.
 
         Args:
             module: The module, or a copy of it.
-            batch: Samples, of shape ``(samples, ...)``.
+            batch: The network's inputs, of shape ``(samples, ...)``.
             constants: Tensors in place of :attr:`constants`.
 
         Returns:
@@ -97,11 +103,11 @@ class Call:
 
         def value(leaf: Any) -> Any:
             if isinstance(leaf, _Input):
-                return batch
+                return batch[leaf.index]
             if not isinstance(leaf, _Constant):
                 return leaf
             tensor = tensors[leaf.index]
-            return tensor.expand(batch.shape[0], *tensor.shape[1:]) if leaf.is_row else tensor
+            return tensor.expand(len(batch[0]), *tensor.shape[1:]) if leaf.is_row else tensor
 
         args, keywords = tree_map(value, (self._args, self._keywords))
         return _tensor_of(module, module(*args, **keywords))
@@ -118,14 +124,20 @@ class Call:
     def _placeholder(self, name: str, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        samples = len(self.example)
+        samples = len(self.examples["input"])
         is_row = leaf.dim() > 0 and len(leaf) == samples
         if is_row and bool((leaf != leaf[:1]).any()):
-            raise TraceError(
-                f"the argument `{name}` differs between samples, but a network has one input: compute it "
-                "from the first argument in the module, or take both as one tensor in a wrapper, which "
-                "splits it. A constant with this number of rows needs examples with another number of samples"
-            )
+            if leaf.dim() < 2:
+                raise TraceError(
+                    f"the argument `{name}` has one number a sample, of shape {list(leaf.shape)}: give it "
+                    f"the shape {[samples, 1]} in a wrapper, or examples with another number of samples if "
+                    "it is constant"
+                )
+            called, number = name, 2
+            while called in self.examples:
+                called, number = f"{name}.{number}", number + 1
+            self.examples[called] = leaf
+            return _Input(len(self.examples) - 1)
         self.constants.append((leaf[:1] if is_row else leaf).detach())
         return _Constant(len(self.constants) - 1, is_row)
 

@@ -40,7 +40,10 @@ def set_modes(modes: Modes) -> None:
 
 
 def check_layers(
-    modes: Modes, drafts: list[Draft], batch: torch.Tensor, targets: torch.Tensor | None
+    modes: Modes,
+    drafts: list[Draft],
+    batch: dict[str, torch.Tensor],
+    targets: torch.Tensor | None,
 ) -> dict[str, dict[str, Any]]:
     """Checks that no opaque layer mixes samples, and counts the costs of these layers.
 
@@ -52,7 +55,7 @@ def check_layers(
     needed = _needed(drafts)
     drafts = [draft for draft in drafts if draft.name in needed]
     last_use = {name: index for index, draft in enumerate(drafts) for name in draft.inputs}
-    values = {"input": batch}
+    values = dict(batch)
     costs: dict[str, dict[str, Any]] = {}
     for index, draft in enumerate(drafts):
         inputs = [values[name] for name in draft.inputs]
@@ -60,7 +63,7 @@ def check_layers(
             if draft.op is None:
                 costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets)
             continue
-        with _probed(draft, len(batch)):
+        with _probed(draft, SAMPLES):
             if draft.op is None:
                 costs[draft.name] = _opaque(draft, inputs)
             values[draft.name] = _output(modes, draft, inputs)
@@ -139,20 +142,22 @@ def _probed(draft: Draft, samples: int) -> Iterator[None]:
 
 
 def random_outputs(
-    modes: Modes, drafts: list[Draft], output: str, example: torch.Tensor
+    modes: Modes, drafts: list[Draft], output: str, examples: dict[str, torch.Tensor]
 ) -> list[torch.Tensor]:
     """Returns outputs of the module for three batches of random inputs, in evaluation mode.
 
     Each element of an input is that of a random example.
     """
     generator = torch.Generator().manual_seed(0)
-    rows = batch_of(example, 8)
+    rows = batch_of(examples.values(), 8)
     outputs = []
     set_modes(dict.fromkeys(modes, False))
     with torch.no_grad():
         for _ in range(3):
-            chosen = torch.randint(8, (losses.SAMPLES, *example.shape[1:]), generator=generator)
-            values = {"input": rows.gather(0, chosen.to(rows.device))}
+            values = {}
+            for name, of_input in zip(examples, rows):
+                chosen = torch.randint(8, (losses.SAMPLES, *of_input.shape[1:]), generator=generator)
+                values[name] = of_input.gather(0, chosen.to(of_input.device))
             for draft in drafts:
                 if draft.name == "loss":
                     break

@@ -16,7 +16,7 @@ class Draft:
     name: str
     #: The kind; ``None`` for an opaque layer.
     op: Op | None
-    #: Names of the layers that produce its inputs; ``input`` for the network's input.
+    #: Names of the layers that produce its inputs, or of the network's inputs.
     inputs: list[str]
     island: Island
     #: Reason for which the layer is opaque.

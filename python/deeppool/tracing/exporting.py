@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ MODULE, CONSTANT = "module", "constant_"
 
 
 class _Called(nn.Module):
-    """A module that takes a batch and returns one tensor."""
+    """A module that takes the network's inputs and returns one tensor."""
 
     def __init__(self, module: nn.Module, call: Call) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Called(nn.Module):
         for index, constant in enumerate(call.constants):
             self.register_buffer(f"{CONSTANT}{index}", constant, persistent=False)
 
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
         constants = [getattr(self, f"{CONSTANT}{index}") for index in range(len(self.call.constants))]
         return self.call.run(self.module, batch, constants)
 
@@ -39,7 +39,9 @@ def path_in_module(path: str) -> str:
     return "" if path == MODULE else path.removeprefix(f"{MODULE}.")
 
 
-def export_batch(module: nn.Module, call: Call, batch: torch.Tensor) -> torch.export.ExportedProgram:
+def export_batch(
+    module: nn.Module, call: Call, batch: tuple[torch.Tensor, ...]
+) -> torch.export.ExportedProgram:
     """Exports a module, in its current mode and with caches off, for the samples of a batch.
 
     Raises:
@@ -51,13 +53,13 @@ def export_batch(module: nn.Module, call: Call, batch: torch.Tensor) -> torch.ex
             warnings.filterwarnings("ignore", message="The tensor attributes")
             called = _Called(module, call)
             called.training = module.training
-            return torch.export.export(called, (batch,), strict=False)
+            return torch.export.export(called, batch, strict=False)
     except TraceError:
         raise
     except Exception as error:
         problem = str(error).strip().split("\n")[0]
         raise TraceError(
-            f"{type(module).__name__} cannot be exported with {len(batch)} samples "
+            f"{type(module).__name__} cannot be exported with {len(batch[0])} samples "
             f"({type(error).__name__}: {problem}): its control flow must not depend on the values of tensors "
             "(set the probability of skipping layers, such as `layerdrop`, to 0)"
         ) from error
@@ -102,8 +104,13 @@ def simple_calls(module: nn.Module) -> Iterator[dict[tuple[int, int], bool]]:
             hook.remove()
 
 
-def batch_of(example: torch.Tensor, samples: int) -> torch.Tensor:
-    """Returns a batch of distinct samples.
+def batch_of(examples: Iterable[torch.Tensor], samples: int) -> tuple[torch.Tensor, ...]:
+    """Returns a batch of distinct samples: each input of the network, from examples of it."""
+    return tuple(_rows_of(example, samples) for example in examples)
+
+
+def _rows_of(example: torch.Tensor, samples: int) -> torch.Tensor:
+    """Returns distinct samples of an input.
 
     Repetitions of an example are flipped and rolled. Integers, such as tokens, may not be valid at other
     positions: they are repeated unchanged if the examples differ.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +54,9 @@ class GradientCheck:
         )
 
 
-def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor) -> GradientCheck:
+def check_gradients(
+    traced: Traced, inputs: torch.Tensor | Sequence[torch.Tensor], targets: torch.Tensor
+) -> GradientCheck:
     """Computes the loss and gradients of a batch by PyTorch and by the CPU engine of ``deeppool train``.
 
     Both compute in double precision. The module does not change. The network must have no opaque layer and
@@ -61,7 +64,7 @@ def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor)
 
     Args:
         traced: The traced module.
-        inputs: Inputs of the module, of shape ``(samples, ...)``.
+        inputs: Inputs of the module, of shape ``(samples, ...)``; a sequence if there are several.
         targets: Classes of the samples, or of their positions.
 
     Raises:
@@ -75,15 +78,17 @@ def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor)
     True
     """
     traced.check_unchanged()
+    batch = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    features = torch.cat([one.double().flatten(1) for one in batch], 1)
     engine_parameters = {
         name: (list(parameter.shape), _bytes(parameter))
         for name, parameter in traced.module.named_parameters()
     }
     engine_loss, of_engine = _deeppool.gradients(
-        traced.network.to_json(), engine_parameters, _bytes(inputs), _bytes(targets)
+        traced.network.to_json(), engine_parameters, _bytes(features), _bytes(targets)
     )
     module = copy.deepcopy(traced.module).double().train().requires_grad_()
-    value = traced.call.run(module, inputs.double() if inputs.is_floating_point() else inputs)
+    value = traced.call.run(module, [one.double() if one.is_floating_point() else one for one in batch])
     for layer in traced.loss_layers[:-1]:
         value = layer.island(value)
     loss = traced.loss_layers[-1].island(value, targets).mean()

@@ -285,7 +285,7 @@ class Writer:
         module = units.modules[unit.module] if unit.is_call else None
         self.inputs = inputs
         repeated, _ = units.needs(unit)
-        is_own = all(units.steps[index].call == unit.call for index in repeated if index != 0)
+        is_own = all(units.steps[index].call == unit.call for index in repeated if not units.is_input(index))
         if is_simple and module is not None and is_own and not self._changes(unit.steps):
             self._read_inputs()
             for tensor in units.stored(unit):
@@ -295,7 +295,7 @@ class Writer:
         else:
             self._read_inputs()
             for index in sorted([*repeated, *unit.steps]):
-                if index != 0:
+                if not units.is_input(index):
                     self._write(units.steps[index])
         rows = step.rows
         result = f"v{output}" if rows == 1 else f"v{output}.unflatten(0, (n, {rows}))"

@@ -224,8 +224,9 @@ class _Matcher:
     def _input(self, position: int = 0) -> int | None:
         """Returns the value at an argument's position if another layer produces it."""
         argument = self.step.args[position] if position < len(self.step.args) else None
-        if isinstance(argument, Ref) and (argument.index == 0 or argument.index not in self.units.free):
-            return argument.index
+        if isinstance(argument, Ref):
+            is_input = self.units.is_input(argument.index)
+            return argument.index if is_input or argument.index not in self.units.free else None
         return None
 
     def _sample(self, value: int) -> tuple[int, ...] | None:
@@ -363,8 +364,9 @@ class _Matcher:
             return Unknown("embedding with a computed weight")
         while isinstance(tokens, Ref) and self._is_view(tokens.index):
             tokens = self.units.steps[tokens.index].args[0]
-        if not isinstance(tokens, Ref) or tokens.index != 0 or len(self._sample(0) or ()) != 1:
-            return Unknown("embedding of something other than the network's input, a vector of tokens")
+        value = tokens.index if isinstance(tokens, Ref) and self.units.is_input(tokens.index) else None
+        if value is None or len(self._sample(value) or ()) != 1:
+            return Unknown("embedding of something other than an input of the network, a vector of tokens")
         if step.argument("scale_grad_by_freq") or step.argument("sparse"):
             return Unknown("embedding with scale_grad_by_freq or sparse gradients")
         vocabulary, features = self._parameter(weight)
@@ -372,7 +374,7 @@ class _Matcher:
         padding = step.argument("padding_idx")
         if padding >= 0:
             embedding["padding"] = padding
-        return Kind({"embedding": embedding}, (0,))
+        return Kind({"embedding": embedding}, (value,))
 
     def _is_view(self, index: int) -> bool:
         """Returns whether a step only views its argument with the same shape of samples and data type."""

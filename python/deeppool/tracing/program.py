@@ -161,10 +161,12 @@ class Step:
 
 @dataclass
 class Program:
-    """The steps of a module for one batch. Step 0 is the input."""
+    """The steps of a module for one batch. The first steps are the network's inputs."""
 
     steps: list[Step]
     output: int
+    #: Number of inputs.
+    inputs: int
     #: Whether each call of a leaf module takes one positional tensor and returns one, by call.
     simple_calls: dict[str, bool]
 
@@ -188,9 +190,9 @@ def export(module: nn.Module, call: Call) -> Program:
     Raises:
         TraceError: The module cannot be exported, or its steps depend on the number of samples.
     """
-    more = export_batch(module, call, batch_of(call.example, MORE))
+    more = export_batch(module, call, batch_of(call.examples.values(), MORE))
     with simple_calls(module) as simple:
-        fewer = export_batch(module, call, batch_of(call.example, FEWER))
+        fewer = export_batch(module, call, batch_of(call.examples.values(), FEWER))
     program = _Reader(module, call, fewer, more).read()
     modules = dict(module.named_modules(remove_duplicate=False))
     for step in program.steps:
@@ -234,7 +236,7 @@ class _Reader:
             elif node.op not in ("placeholder", "get_attr"):
                 raise TraceError(f"`{_path(node)}` has an unsupported operation: {node.op} {node.target}")
         assert output is not None
-        return Program(self.steps, output, {})
+        return Program(self.steps, output, len(self.call.examples), {})
 
     def _inputs(self, nodes: Sequence[torch.fx.Node], others: Sequence[torch.fx.Node]) -> None:
         pairs = {node.name: (node, other) for node, other in zip(nodes, others) if node.op == "placeholder"}
@@ -242,8 +244,9 @@ class _Reader:
             node, other = pairs[spec.arg.name]
             if spec.kind == InputKind.USER_INPUT:
                 dims = self._dims(node, other)
-                self.steps.append(Step(0, _input, (), {}, "", "", dims, node.meta["val"].dtype))
-                self.values[node] = Ref(0)
+                index = len(self.steps)
+                self.steps.append(Step(index, _input, (), {}, "", "", dims, node.meta["val"].dtype))
+                self.values[node] = Ref(index)
                 continue
             target = path_in_module(spec.target or "")
             owner, _, attribute = target.rpartition(".")

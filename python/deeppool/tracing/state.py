@@ -78,7 +78,7 @@ def observe(module: nn.Module, call: Call) -> Observed | None:
         TraceError: It changes attributes that it reads, or uses activation checkpointing.
     """
     observed = Observed()
-    batch = batch_of(call.example, 2)
+    batch = batch_of(call.examples.values(), 2)
     paths = {part: path for path, part in module.named_modules()}
     with _restored(module) as buffers, torch.enable_grad():
         at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}

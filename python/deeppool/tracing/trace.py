@@ -57,12 +57,14 @@ def trace(
     is traced.
 
     Args:
-        module: A module that takes and returns a tensor of shape ``(samples, ...)``. Of a dictionary, a
+        module: A module that takes tensors and returns one of shape ``(samples, ...)``. Of a dictionary, a
             dataclass or a tuple, the network's output is ``logits``, ``last_hidden_state`` or ``out``, or
             else the only tensor.
         example_inputs: Arguments of the module. The first tensor, of shape ``(samples, ...)`` with at least
-            one sample, is the network's input. All other arguments are constants of the network. A constant
-            with one row for each sample, such as an attention mask, must have equal rows.
+            one sample, is the network's input ``input``. Other tensors of shape ``(samples, ...)`` are
+            inputs, too, with the names of their parameters, if their rows differ; with equal rows, such as
+            those of the mask of an example without padding, they are constants. All other arguments are
+            constants of the network.
         loss: Loss to minimise, a function of output and targets. It becomes the last layer, ``loss``. The
             default is :class:`torch.nn.CrossEntropyLoss` of class scores; a sample's scores have the shape
             ``(classes,)``, ``(positions, classes)`` or ``(classes, height, width)``, and its targets are
@@ -82,7 +84,7 @@ def trace(
             cannot do on their own samples, or the loss is no mean over samples. The message names the layer.
     """
     call = Call(module, example_inputs, keywords)
-    example = call.example
+    examples = call.examples
     with (
         _training(module) as modes,
         buffers_kept(module.buffers()),
@@ -97,7 +99,7 @@ def trace(
         counters = refusals.counters(units, observed)
         attention.find(units)
         grouping.group(units)
-        drafts, output = _layers(units)
+        drafts, output = _layers(units, list(examples))
         refusals.check_norms(drafts)
         refusals.check_backward(module, observed, drafts)
         scores = program.steps[program.output].sample
@@ -109,16 +111,21 @@ def trace(
             losses.needs_targets(targets)
         if targets is not None:
             losses.check_targets(of_samples, targets)
-        costs = check_layers(modes, drafts, batch_of(example, SAMPLES), targets)
-        outputs = [] if of_samples.is_known else random_outputs(modes, drafts, output, example)
+        batch = dict(zip(examples, batch_of(examples.values(), SAMPLES)))
+        costs = check_layers(modes, drafts, batch, targets)
+        outputs = [] if of_samples.is_known else random_outputs(modes, drafts, output, examples)
         losses.check(of_samples, outputs, targets)
         watch = Watch(module, observed, _followed(units, drafts))
     document = {
         "schema": SCHEMA,
         "name": name or type(module).__name__,
-        "input": list(example.shape[1:]),
+        "input": list(examples["input"].shape[1:]),
         "layers": [_document(draft, costs) for draft in drafts],
     }
+    further = [
+        {"name": name, "shape": list(example.shape[1:])} for name, example in list(examples.items())[1:]
+    ]
+    document |= {"further_inputs": further} if further else {}
     layers = [
         TracedLayer(draft.name, draft.kind, tuple(draft.inputs), draft.island, draft.parameters_of)
         for draft in drafts
@@ -132,7 +139,7 @@ def trace(
         len(last),
         module,
         fingerprint(module),
-        (example,),
+        tuple(examples.values()),
         targets,
         call=call,
         loss=of_samples,
@@ -144,7 +151,7 @@ def trace(
 class _Layers:
     """Converts units to layers with kinds and names."""
 
-    def __init__(self, units: Units) -> None:
+    def __init__(self, units: Units, inputs: list[str]) -> None:
         self.units = units
         #: Values of each unit that other units use.
         self.outputs = units.outputs()
@@ -152,9 +159,9 @@ class _Layers:
         self.users = Counter(
             tensor.name for unit in units.units for tensor in units.stored(unit) if tensor.is_parameter
         )
-        self.names = {"input", "loss"}
+        self.names = {*inputs, "loss"}
         #: Name of the layer that produces each value.
-        self.layer_of = {0: "input"}
+        self.layer_of = dict(enumerate(inputs))
 
     def drafts(self) -> tuple[list[Draft], str]:
         """Returns the layers, and the name of the one that produces the network's output."""
@@ -346,7 +353,7 @@ def _followed(units: Units, drafts: list[Draft]) -> set[nn.Module]:
     return {module for module, count in islands.items() if count == len(calls.get(module, ()))}
 
 
-def _layers(units: Units) -> tuple[list[Draft], str]:
+def _layers(units: Units, inputs: list[str]) -> tuple[list[Draft], str]:
     """Returns the layers, and the name of the one that produces the network's output.
 
     A layer has all of another one's parameters or none. Layers that share some are merged.
@@ -355,7 +362,7 @@ def _layers(units: Units) -> tuple[list[Draft], str]:
         TraceError: Such layers cannot be merged.
     """
     while True:
-        drafts, output = _Layers(units).drafts()
+        drafts, output = _Layers(units, inputs).drafts()
         shared = _tie(drafts)
         if shared is None:
             return drafts, output

@@ -28,7 +28,7 @@ class TracedLayer:
     kind: str
     """Kind in the graph format, such as ``conv2d``; ``opaque`` if no kind matches."""
     inputs: tuple[str, ...]
-    """Names of the layers that produce its inputs, in order; ``input`` for the network's input."""
+    """Names of the layers that produce its inputs, or of the network's inputs, in order."""
     island: Island = field(repr=False)
     """Module that computes the layer."""
     parameters_of: str | None = None
@@ -65,7 +65,7 @@ class Traced:
     ) -> None:
         #: The network as a document of the format ``deeppool/graph/v1``.
         self.graph = dict(graph)
-        #: Layers in the order of the graph, without its input.
+        #: Layers in the order of the graph, without its inputs.
         self.layers = layers
         #: Reason for each opaque layer, by name.
         self.opaque = dict(opaque)
@@ -105,9 +105,8 @@ class Traced:
         return self.values(*inputs)[self.output]
 
     def values(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Computes the output of each layer before the loss. The result also has ``input``."""
-        (batch,) = inputs
-        values = {"input": batch}
+        """Computes the output of each layer before the loss. The result also has the inputs."""
+        values = dict(zip(self.call.examples, inputs, strict=True))
         for layer in self.layers[: len(self.layers) - len(self.loss_layers)]:
             values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
         return values

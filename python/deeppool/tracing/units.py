@@ -116,17 +116,22 @@ class Units:
         free: set[int] = set()
         for step in self.steps:
             needed = [] if step.op in LIKE else list(self._before(step.index))
-            depends.append(step.index == 0 or any(depends[i] for i in needed))
+            is_input = self.is_input(step.index)
+            depends.append(is_input or any(depends[i] for i in needed))
             own = any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves())
             learned.append(own or any(learned[i] for i in needed))
-            if step.index == 0:
+            if is_input:
                 # Integer inputs, such as tokens, have no gradient.
                 if step.dtype is not None and not step.dtype.is_floating_point:
-                    free.add(0)
+                    free.add(step.index)
             elif all(i in free for i in needed) and not step.is_random and not self._changes_buffer(step):
                 if not (depends[-1] and learned[-1]):
                     free.add(step.index)
         return free
+
+    def is_input(self, index: int) -> bool:
+        """Returns whether a step is an input of the network."""
+        return index < self.program.inputs
 
     def _changes_buffer(self, step: Step) -> bool:
         return any(isinstance(leaf, Stored) for leaf in step.writes)
@@ -143,7 +148,9 @@ class Units:
         def value(leaf: Any, reader: int = len(self.steps)) -> Any:
             match leaf:
                 case Ref(index) if (
-                    index != 0 and index in self.free and not self._is_changed(index, reader)
+                    index in self.free
+                    and not self.is_input(index)
+                    and not self._is_changed(index, reader)
                 ):
                     if index not in computed:
                         step = self.steps[index]
@@ -184,7 +191,7 @@ class Units:
 
     def dynamic(self, index: int) -> bool:
         """Returns whether a step is live and belongs to exactly one unit."""
-        return index in self.live and index not in self.free and index != 0
+        return index in self.live and index not in self.free and not self.is_input(index)
 
     # Grouping.
 
@@ -209,7 +216,7 @@ class Units:
 
         Returns:
             The free steps that it repeats, in order, and the values of other units that it uses, in order
-            of first use. Value 0 is the network's input.
+            of first use. The first values are the network's inputs.
         """
         own = set(unit.steps)
         repeated: set[int] = set()
@@ -223,7 +230,7 @@ class Units:
             index, is_like = pending.pop()
             if index in repeated:
                 continue
-            if index in self.free and index != 0:
+            if index in self.free and not self.is_input(index):
                 repeated.add(index)
                 step = self.steps[index]
                 more = [(i, step.op in LIKE) for i in self._before(index) if i not in own]

@@ -161,7 +161,7 @@ fn runtime_and_simulator_run_the_same_steps_of_digits_cnn() {
 fn consumers_on_the_same_ranks_share_a_redistribution() {
     let network = forked();
     let ranks = |name: &str| if name == "stem" { vec![0] } else { vec![0, 1] };
-    let placed = network.layers().skip(1).map(|(_, layer)| ranks(layer.name())).collect();
+    let placed = network.computing_layers().map(|(_, layer)| ranks(layer.name())).collect();
     let placement = deeppool::program::Placement::new(&network, 2, placed).unwrap();
     let program = lower_training(&network, &placement, 8, &LowerOptions::default()).unwrap();
     let moves = program.collectives.iter().filter(|collective| collective.label.contains("of stem"));

@@ -80,7 +80,7 @@ fn transfers_of_a_fork_are_in_the_order_of_its_branches() {
         "c" | "c2" => vec![3],
         _ => vec![0],
     };
-    let placed = network.layers().skip(1).map(|(_, layer)| ranks(layer.name())).collect();
+    let placed = network.computing_layers().map(|(_, layer)| ranks(layer.name())).collect();
     let order = ["stem", "flat", "c", "a", "c2", "b", "a2", "joined", "fc", "loss"];
     let placement =
         Placement::new(&network, 4, placed).unwrap().with_order(&network, ids(&network, &order)).unwrap();

@@ -34,7 +34,8 @@ pub(crate) fn random_split_plan(folder: &Path, ranks: usize) {
     let splits = NetworkSplits::new(&network);
     let mut random = ChaCha8Rng::seed_from_u64(ranks as u64);
     let mut below = |limit: usize| random.next_u32() as usize % limit;
-    for (layer, (id, _)) in plan["layers"].as_array_mut().unwrap().iter_mut().zip(network.layers().skip(1)) {
+    for (layer, (id, _)) in plan["layers"].as_array_mut().unwrap().iter_mut().zip(network.computing_layers())
+    {
         let reads_input = network.producers(id).contains(&network.input());
         let mut possible = splits.splits(id);
         possible.retain(|&split| !reads_input || splits.values(id, split).input != Values::Ranges);

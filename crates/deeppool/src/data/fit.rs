@@ -1,25 +1,27 @@
 //! Checks that a network can be trained on a data set.
 
-use layer_graph::{Layer, LayerGraph, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 use super::{DataError, Dataset};
 
 impl Dataset {
-    /// Checks that a network can be trained on this data set: its input has the shape of the
-    /// samples, every loss layer has the same number of classes and of labels per sample as the
+    /// Checks that a network can be trained on this data set: its [samples' shape] is that of the
+    /// data, every loss layer has the same number of classes and of labels per sample as the
     /// data, and all features are numbers of tokens if an embedding reads them.
     ///
     /// # Errors
     /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`],
     /// [`DataError::Token`] or [`DataError::NoLoss`].
+    ///
+    /// [samples' shape]: LayerGraph::sample_shape
     pub fn fits(&self, network: &LayerGraph) -> Result<(), DataError> {
-        let expected = network.layer(network.input()).output_shape();
-        if self.shape() != expected {
+        let expected = network.sample_shape();
+        if *self.shape() != expected {
             return Err(DataError::InputShape {
                 dataset: self.name().into(),
                 found: self.shape().clone(),
                 network: network.name().into(),
-                expected: expected.clone(),
+                expected,
             });
         }
         if losses(network).next().is_none() {
@@ -52,14 +54,22 @@ impl Dataset {
     }
 }
 
-/// Checks that every feature is a token, if an embedding reads the network's input.
+/// Checks that every feature of an input is a token, if an embedding reads the input.
 fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError> {
-    let Some((layer, vocabulary)) = vocabulary(network) else { return Ok(()) };
+    network.inputs().try_for_each(|input| check_tokens_of(dataset, network, input))
+}
+
+fn check_tokens_of(dataset: &Dataset, network: &LayerGraph, input: LayerId) -> Result<(), DataError> {
+    let Some((layer, vocabulary)) = vocabulary(network, input) else { return Ok(()) };
+    let elements = network.input_elements(input);
     let is_token = |feature: f32| feature.fract() == 0.0 && (0.0..vocabulary as f32).contains(&feature);
     let parts = [("training", dataset.train()), ("test", dataset.test())];
     let all = parts.iter().flat_map(|&(part, samples)| {
-        (0..samples.len())
-            .flat_map(move |index| samples.features(index).iter().map(move |&feature| (part, index, feature)))
+        let elements = elements.clone();
+        (0..samples.len()).flat_map(move |index| {
+            let of_input = samples.features(index).get(elements.clone()).unwrap_or_default();
+            of_input.iter().map(move |&feature| (part, index, feature))
+        })
     });
     match { all }.find(|&(.., feature)| !is_token(feature)) {
         Some((part, index, feature)) => Err(DataError::Token {
@@ -75,10 +85,10 @@ fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError
     }
 }
 
-/// Returns the embedding with the smallest number of tokens that reads the network's input, with
-/// this number; `None` if there is none.
-pub(super) fn vocabulary(network: &LayerGraph) -> Option<(&Layer, usize)> {
-    let readers = network.consumers(network.input()).into_iter().map(|(reader, _)| network.layer(reader));
+/// Returns the embedding with the smallest number of tokens that reads an input of the network,
+/// with this number; `None` if there is none.
+pub(super) fn vocabulary(network: &LayerGraph, input: LayerId) -> Option<(&Layer, usize)> {
+    let readers = network.consumers(input).into_iter().map(|(reader, _)| network.layer(reader));
     let embeddings = readers.filter_map(|layer| match layer.kind() {
         LayerKind::Embedding(embedding) => Some((layer, embedding.vocabulary)),
         _ => None,

@@ -11,7 +11,8 @@
 //! *Every fifth* are the samples whose position, from 0, is a multiple of five. Pixels, and
 //! synthetic data, are standardised: the mean of the training part is subtracted, and the result is
 //! divided by its standard deviation. Inputs of safetensors files have the shape samples x shape of
-//! a sample.
+//! a sample; those of a network with several inputs are `train.inputs.NAME` for each of them. The
+//! features of a sample are then the elements of its inputs in the network's order.
 //!
 //! ```
 //! use deeppool::data::{DataSource, Dataset};

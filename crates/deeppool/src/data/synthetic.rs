@@ -17,57 +17,75 @@ const MIN_SAMPLES: usize = 320;
 /// Returns the default number of samples for a network, training and test part together: 2,048, or
 /// fewer (but at least 320) if they need more than 128 MiB.
 pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
-    let elements = network.layer(network.input()).output_shape().elements();
+    let elements = network.sample_elements();
     (MAX_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
-/// Generates `samples` synthetic samples, training and test part together: sequences of tokens if
-/// an embedding reads the network's input, and otherwise images or vectors of its input shape.
+/// Generates `samples` synthetic samples, training and test part together. Each input of the
+/// network is a sequence of tokens if an embedding reads it, and otherwise an image or a vector of
+/// its shape.
 ///
 /// # Errors
 /// [`DataError::NoLoss`] if the network has no loss layer. [`DataError::Size`] as [`generate`].
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
-    let shape = network.layer(network.input()).output_shape().clone();
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    match fit::vocabulary(network) {
-        Some((_, vocabulary)) => sequences(shape, vocabulary, classes, loss.label_count(), samples, seed),
-        None => generate(shape, classes, samples, seed),
+    let vocabulary = |input| fit::vocabulary(network, input).map(|(_, vocabulary)| vocabulary);
+    let inputs = network.inputs().map(|id| (network.input_elements(id).len(), vocabulary(id)));
+    let inputs: Vec<(usize, Option<usize>)> = inputs.collect();
+    if inputs.iter().all(|(_, vocabulary)| vocabulary.is_none()) {
+        return generate(network.sample_shape(), classes, samples, seed);
     }
+    sequences(network.sample_shape(), &inputs, (classes, loss.label_count()), samples, seed)
 }
 
 /// Probability that a token is random instead of determined by the previous one.
 const RANDOM_TOKEN_PROBABILITY: f64 = 0.25;
 
-/// Creates sequences of tokens. Their labels are the next tokens (of the last positions, if there
-/// are fewer labels). With fewer classes than tokens, a label is the token modulo the number of
-/// classes.
+/// Creates samples of which at least one input is a sequence of tokens. The labels are the next
+/// tokens of the last one (of the last positions, if there are fewer labels). With fewer classes
+/// than tokens, a label is the token modulo the number of classes. `inputs` has the number of
+/// elements of each input, and of tokens.
 fn sequences(
     shape: Shape,
-    vocabulary: usize,
-    classes: usize,
-    label_count: usize,
+    inputs: &[(usize, Option<usize>)],
+    (classes, label_count): (usize, usize),
     samples: usize,
     seed: u64,
 ) -> Result<Dataset, DataError> {
     let count = shape.elements();
     let [mut train, mut test] = [(), ()].map(|()| (Vec::new(), Vec::new()));
     for index in 0..samples {
-        let mut stream = RandomStream::new(seed, Purpose::Synthetic, 0, "tokens", index as u64);
-        let mut tokens = vec![stream.below(vocabulary)];
-        while tokens.len() <= count {
-            let is_random = stream.uniform() < RANDOM_TOKEN_PROBABILITY;
-            // Any function of the previous token would do; this one visits much of the vocabulary.
-            let follower = tokens.last().map_or(0, |token| (token + vocabulary / 3 + 1) % vocabulary);
-            tokens.push(if is_random { stream.below(vocabulary) } else { follower });
-        }
+        let stream = |name| RandomStream::new(seed, Purpose::Synthetic, 0, name, index as u64);
+        let (mut of_tokens, mut of_values) = (stream("tokens"), stream("values"));
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
-        features.extend(tokens[..count].iter().map(|&token| token as f32));
-        let last = (count + 1).saturating_sub(label_count);
-        labels.extend(tokens[last..].iter().map(|token| (token % classes) as u32));
+        let mut last = Vec::new();
+        for &(elements, vocabulary) in inputs {
+            if let Some(vocabulary) = vocabulary {
+                last = tokens(&mut of_tokens, vocabulary, elements + 1);
+                features.extend(last[..elements].iter().map(|&token| token as f32));
+            } else {
+                let value = |_| standard_sum(of_values.uniform(), of_values.uniform());
+                features.extend((0..elements).map(value));
+            }
+        }
+        let first = last.len().saturating_sub(label_count);
+        labels.extend(last[first..].iter().map(|token| (token % classes) as u32));
     }
     let train = Samples::of_sequences(count, train.0, label_count, train.1)?;
     let test = Samples::of_sequences(count, test.0, label_count, test.1)?;
     Dataset::new("synthetic", shape, classes, train, test)
+}
+
+/// Returns `count` tokens, each a function of the one before it, or random.
+fn tokens(stream: &mut RandomStream, vocabulary: usize, count: usize) -> Vec<usize> {
+    let mut tokens = vec![stream.below(vocabulary)];
+    while tokens.len() < count {
+        let is_random = stream.uniform() < RANDOM_TOKEN_PROBABILITY;
+        // Any function of the previous token would do; this one visits much of the vocabulary.
+        let follower = tokens.last().map_or(0, |token| (token + vocabulary / 3 + 1) % vocabulary);
+        tokens.push(if is_random { stream.below(vocabulary) } else { follower });
+    }
+    tokens
 }
 
 /// Generates `samples` samples of the given shape and number of classes: the mean of their class

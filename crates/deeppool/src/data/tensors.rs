@@ -1,5 +1,6 @@
 //! Data from a safetensors file with `train.inputs`, `train.labels` and, if there is a test part,
-//! `test.inputs` and `test.labels`.
+//! `test.inputs` and `test.labels`. For a network with several inputs, `train.inputs.NAME` has
+//! those of the input of this name.
 
 use std::path::Path;
 
@@ -11,8 +12,6 @@ use super::dataset::{check_finite, check_labels, is_held_out};
 use super::file::read_whole;
 use super::{DataError, Dataset, Samples, fit};
 
-/// Names of the tensors of a data set.
-const NAMES: [&str; 4] = ["train.inputs", "train.labels", "test.inputs", "test.labels"];
 /// Magnitude up to which single precision has every integer.
 const MAX_EXACT: i64 = 1 << 24;
 
@@ -26,30 +25,68 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let bytes = read_whole(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
-    check_names(&file).map_err(problem)?;
+    let inputs = input_names(network);
+    check_names(&file, &inputs).map_err(problem)?;
     let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    let (shape, samples) = part(&file, "train").map_err(problem)?;
+    let (shapes, samples) = part(&file, "train", &inputs).map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
     check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
     check_finite(&samples, || format!("{}: tensor `train.inputs`", path.display()))?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
-        let (test_shape, test) = part(&file, "test").map_err(problem)?;
-        if test_shape != shape {
-            let found = format!("`test.inputs` has samples of shape {test_shape}, `train.inputs` of {shape}");
-            return Err(problem(found));
+        let (test_shapes, test) = part(&file, "test", &inputs).map_err(problem)?;
+        for ((name, of_test), of_training) in inputs.iter().zip(&test_shapes).zip(&shapes) {
+            if of_test != of_training {
+                return Err(problem(format!(
+                    "`test.{name}` has samples of shape {of_test}, `train.{name}` of {of_training}"
+                )));
+            }
         }
         check_finite(&test, || format!("{}: tensor `test.inputs`", path.display()))?;
         (samples, test)
     } else {
         split(&samples)?
     };
+    let shape = match &shapes[..] {
+        [shape] => shape.clone(),
+        _ => check_shapes(&shapes, network).map_err(problem)?,
+    };
     Dataset::new(path.display().to_string(), shape, classes, train, test)
 }
 
+/// Returns the names of the tensors of the inputs of a network, without that of their part.
+fn input_names(network: &LayerGraph) -> Vec<String> {
+    if network.inputs().len() == 1 {
+        return vec!["inputs".into()];
+    }
+    network.inputs().map(|id| format!("inputs.{}", network.layer(id).name())).collect()
+}
+
+/// Checks that the samples of several inputs have the shapes of a network's inputs, and returns
+/// that of a sample.
+fn check_shapes(shapes: &[Shape], network: &LayerGraph) -> Result<Shape, String> {
+    for (found, input) in shapes.iter().zip(network.inputs()) {
+        let layer = network.layer(input);
+        if found != layer.output_shape() {
+            let (name, expected) = (layer.name(), layer.output_shape());
+            return Err(format!(
+                "`train.inputs.{name}` has samples of shape {found}, but network `{}` takes {expected}",
+                network.name()
+            ));
+        }
+    }
+    Ok(network.sample_shape())
+}
+
 /// Checks that the file has no tensors that would not be read.
-fn check_names(file: &SafeTensors<'_>) -> Result<(), String> {
-    let mut unknown: Vec<&str> = file.names().into_iter().filter(|name| !NAMES.contains(name)).collect();
+fn check_names(file: &SafeTensors<'_>, inputs: &[String]) -> Result<(), String> {
+    let of_part = |part: &str| -> Vec<String> {
+        let names = inputs.iter().map(String::as_str).chain(["labels"]);
+        names.map(|name| format!("{part}.{name}")).collect()
+    };
+    let expected = ["train", "test"].map(of_part).concat();
+    let is_unknown = |name: &&str| !expected.iter().any(|other| other == name);
+    let mut unknown: Vec<&str> = file.names().into_iter().filter(is_unknown).collect();
     unknown.sort_unstable();
     match unknown[..] {
         [] => Ok(()),
@@ -57,33 +94,40 @@ fn check_names(file: &SafeTensors<'_>) -> Result<(), String> {
             "{} of {} tensors are not of a data set, such as `{name}`: expected {}",
             unknown.len(),
             file.len(),
-            NAMES.join(", ")
+            expected.join(", ")
         )),
     }
 }
 
-/// Returns the samples of a part, and the shape of each.
-fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> {
+/// Returns the samples of a part, and the shape of each input.
+fn part(file: &SafeTensors<'_>, name: &str, inputs: &[String]) -> Result<(Vec<Shape>, Samples), String> {
     let tensor = |kind: &str| {
         let name = format!("{name}.{kind}");
         let view = file.tensor(&name).map_err(|_| format!("tensor `{name}` is missing"))?;
         Ok::<_, String>((name, view))
     };
-    let (inputs_name, inputs) = tensor("inputs")?;
     let (labels_name, labels) = tensor("labels")?;
-    let [samples, dims @ ..] = inputs.shape() else {
-        return Err(format!("tensor `{inputs_name}` has no dimension for the samples"));
-    };
-    if labels.shape().first() != Some(samples) {
-        return Err(format!(
-            "tensor `{inputs_name}` is {:?} and `{labels_name}` is {:?}: the first dimension of both is \
+    let (mut shapes, mut all) = (Vec::new(), Vec::new());
+    for input in inputs {
+        let (inputs_name, inputs) = tensor(input)?;
+        let [samples, dims @ ..] = inputs.shape() else {
+            return Err(format!("tensor `{inputs_name}` has no dimension for the samples"));
+        };
+        if labels.shape().first() != Some(samples) {
+            return Err(format!(
+                "tensor `{inputs_name}` is {:?} and `{labels_name}` is {:?}: the first dimension of both is \
                  the samples",
-            inputs.shape(),
-            labels.shape()
-        ));
+                inputs.shape(),
+                labels.shape()
+            ));
+        }
+        let sample_elements: usize = dims.iter().product();
+        all.push((sample_elements, features(&inputs, sample_elements, &inputs_name)?));
+        shapes.push(Shape::new(dims));
     }
-    let sample_elements: usize = dims.iter().product();
-    let features = features(&inputs, sample_elements, &inputs_name)?;
+    let samples = labels.shape().first().copied().unwrap_or(0);
+    let sample_elements = all.iter().map(|(elements, _)| elements).sum();
+    let features = joined(all, samples);
     let label_count: usize = labels.shape()[1..].iter().product();
     let classes = integers(&labels).ok_or_else(|| {
         format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
@@ -99,7 +143,19 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
     let classes = classes.into_iter().enumerate().map(class).collect::<Result<_, _>>()?;
     let samples = Samples::of_sequences(sample_elements, features, label_count, classes)
         .map_err(|error| error.to_string())?;
-    Ok((Shape::new(dims), samples))
+    Ok((shapes, samples))
+}
+
+/// Returns the features of one sample after another, of inputs of the given numbers of elements a
+/// sample.
+fn joined(mut inputs: Vec<(usize, Vec<f32>)>, samples: usize) -> Vec<f32> {
+    if inputs.len() == 1 {
+        return inputs.pop().map(|(_, features)| features).unwrap_or_default();
+    }
+    let of_sample = |sample: usize| {
+        inputs.iter().flat_map(move |(elements, features)| &features[sample * elements..][..*elements])
+    };
+    (0..samples).flat_map(of_sample).copied().collect()
 }
 
 /// Holds out every fifth sample, as for all data without a test part.

@@ -66,7 +66,7 @@ impl LayerBytes {
         let producers = network.producers(id);
         let of = |role| PartBytes::of(layer, role, precision);
         let mut bytes = Self { output: of(Role::Output), ..Self::default() };
-        if let Some(slot) = producers.iter().position(|&producer| producer == network.input()) {
+        if let Some(slot) = producers.iter().position(|&producer| network.is_input(producer)) {
             bytes.loaded = of(Role::Input(slot));
         }
         let wants_gradient = |producer: &LayerId| needs_gradient[producer.index()];

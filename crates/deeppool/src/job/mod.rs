@@ -199,7 +199,7 @@ impl<'a> Job<'a> {
     pub fn with_partial(&self, parts: usize, by_time: bool) -> Result<Self, Error> {
         let network = self.costs.network();
         let mut times = vec![0; network.len()];
-        for (id, _) in network.layers().skip(1).filter(|_| by_time) {
+        for (id, _) in network.computing_layers().filter(|_| by_time) {
             let backward = self.costs.layer_time(id, self.batch)?.backward;
             times[id.index()] = u64::try_from(backward.as_nanos()).unwrap_or(u64::MAX);
         }

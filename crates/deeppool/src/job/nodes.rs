@@ -45,27 +45,28 @@ impl<'n> PlannerNodes<'n> {
     /// Creates the mapping for a network. O(layers).
     #[must_use]
     pub fn new(network: &'n LayerGraph) -> Self {
-        Self { network, layers: network.layers().skip(1).map(|(id, _)| id).collect(), divisions: None }
+        Self { network, layers: network.computing_layers().map(|(id, _)| id).collect(), divisions: None }
     }
 
     /// Lets layers be split in the given ways into the given numbers of parts. All parts of a layer
     /// have the same size, but for parts of at least 16 positions. Other divisions are
-    /// left out, and so are those of layers that would read some units of the network's input and,
-    /// in [`Precision::Bf16`], those of tensors into ranges of an odd number of elements.
+    /// left out, and so are those of layers that would read some units of an input of the network
+    /// and, in [`Precision::Bf16`], those of tensors into ranges of an odd number of elements.
     #[must_use]
     pub fn with_splits(mut self, kinds: &[Split], parts: &[usize], precision: Precision) -> Self {
         let splits = NetworkSplits::new(self.network);
         let of_node = |&id: &LayerId| -> Vec<NodeDivision> {
-            let reads_input = self.network.producers(id).contains(&self.network.input());
+            let reads_input =
+                self.network.producers(id).iter().any(|&producer| self.network.is_input(producer));
             let is_possible = |split: Split| {
                 kinds.contains(&split) && !(reads_input && splits.values(id, split).input == Values::Ranges)
             };
             let possible = splits.splits(id).into_iter().filter(|&split| is_possible(split));
             let in_parts = |split: Split| {
                 let count = splits.max_parts(id, split);
-                // The network's input and losses do not move.
+                // The network's inputs and losses do not move.
                 let moves =
-                    |id: &LayerId| *id != self.network.input() && !self.network.layer(*id).kind().is_loss();
+                    |id: &LayerId| !self.network.is_input(*id) && !self.network.layer(*id).kind().is_loss();
                 let ids = || self.network.producers(id).into_iter().chain([id]).filter(moves);
                 let tensors = || ids().map(|id| splits.view(id));
                 // Two elements of 16 bits move as a scalar: a pair of units, if a unit is odd.
@@ -154,11 +155,11 @@ impl<'n> PlannerNodes<'n> {
         self.layers[node.0]
     }
 
-    /// Returns the node of a layer, which must not be the input layer.
+    /// Returns the node of a layer, which must not be an input layer.
     #[must_use]
     pub fn node(&self, layer: LayerId) -> NodeId {
-        debug_assert!(layer != self.network.input(), "the input layer is no node");
-        NodeId(layer.index() - 1)
+        debug_assert!(!self.network.is_input(layer), "an input layer is no node");
+        NodeId(layer.index() - self.network.inputs().len())
     }
 
     /// Converts a placement to an arrangement of the planner.

@@ -74,7 +74,7 @@ pub(crate) fn check_times(job: &Job<'_>, counts: &[usize]) -> Result<(), Error> 
     let mut sizes: Vec<usize> = shards.chain([job.batch]).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    for (id, _) in job.costs.network().layers().skip(1) {
+    for (id, _) in job.costs.network().computing_layers() {
         for &samples in &sizes {
             job.costs.layer_time(id, samples)?;
         }

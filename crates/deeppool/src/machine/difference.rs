@@ -96,7 +96,7 @@ fn layer_rows(
         };
         row(layer.name().to_owned(), IterationPart::Layer, sums(&simulated), sums(&measured))
     };
-    network.layers().skip(1).map(of_layer).collect()
+    network.computing_layers().map(of_layer).collect()
 }
 
 fn row(

@@ -126,7 +126,7 @@ pub fn measure_machine(
         progress(done, all);
         Ok(report)
     };
-    let layers = network.len() - 1;
+    let layers = network.computing_layers().len();
     let training = |ranks: &[usize], batch: usize, lowering: LowerOptions| {
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
         let placement = Placement::first_ranks(network, options.ranks, ranks)?;
@@ -255,7 +255,7 @@ fn rows(network: &LayerGraph, by_batch: &[(usize, Samples)]) -> Vec<LayerProfile
         let has_update = network.own_parameter_count(layer) > 0;
         LayerProfile::new(network, layer, has_update.then(|| median(updates)), times.collect())
     };
-    network.layers().skip(1).map(row).collect()
+    network.computing_layers().map(row).collect()
 }
 
 /// Kind and bytes of a collective, as counted for its [`CollectiveKind`].

@@ -164,8 +164,8 @@ fn place(network: &LayerGraph, rank: &RankProgram, step: &Step) -> Option<(Layer
         },
         Op::SquaredNorm | Op::Collective(_) => return None,
     };
-    // The input layer computes nothing: its samples are loaded for the first layer that reads them.
-    if place.0 == network.input() {
+    // An input layer computes nothing: its samples are loaded for the first layer that reads them.
+    if network.is_input(place.0) {
         let (reader, _) = network.consumers(place.0).first().copied()?;
         return Some((reader, place.1));
     }

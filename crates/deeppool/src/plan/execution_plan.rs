@@ -288,7 +288,7 @@ impl ExecutionPlan {
         self.lowering.partial.iter().try_for_each(|partial| partial.check(network))?;
         let ranks = self.layers.iter().map(|layer| layer.ranks.clone()).collect();
         let mut placement = Placement::new(network, self.gpus, ranks)?;
-        let ids = network.layers().skip(1).map(|(id, _)| id);
+        let ids = network.computing_layers().map(|(id, _)| id);
         let divided: Vec<(LayerId, Division)> =
             ids.zip(&self.layers).filter_map(|(id, layer)| Some((id, layer.division?))).collect();
         if !divided.is_empty() {
@@ -296,7 +296,7 @@ impl ExecutionPlan {
         }
         let Some(order) = &self.order else { return Ok(placement) };
         let by_name = |name: &String| {
-            let found = network.layers().skip(1).find(|(_, layer)| layer.name() == name);
+            let found = network.computing_layers().find(|(_, layer)| layer.name() == name);
             let missing =
                 || Error::Plan(format!("its order has `{name}`, which is no layer of `{}`", network.name()));
             found.map(|(id, _)| id).ok_or_else(missing)
@@ -324,7 +324,7 @@ impl ExecutionPlan {
     }
 
     fn check_layers(&self, network: &LayerGraph) -> Result<(), Error> {
-        let mut layers = network.layers().skip(1).map(|(_, layer)| layer.name());
+        let mut layers = network.computing_layers().map(|(_, layer)| layer.name());
         let mut planned = self.layers.iter().map(|layer| layer.name.as_str());
         loop {
             let problem = match (planned.next(), layers.next()) {
@@ -337,7 +337,7 @@ impl ExecutionPlan {
                     "it has {} layers, `{}` has {}",
                     self.layers.len(),
                     network.name(),
-                    network.len() - 1
+                    network.computing_layers().len()
                 ),
             };
             return Err(Error::Plan(problem + ": it was made for another network"));

@@ -26,7 +26,7 @@ impl<'p> PlanAnalysis<'p> {
     /// time.
     pub fn new(job: &Job<'p>, plan: &'p ExecutionPlan) -> Result<Self, Error> {
         let placement = job.placement(plan)?;
-        let ids = job.costs().network().layers().skip(1).map(|(id, _)| id);
+        let ids = job.costs().network().computing_layers().map(|(id, _)| id);
         let mut counts: Vec<usize> = ids.map(|id| placement.sample_ranges(id)).collect();
         counts.sort_unstable();
         counts.dedup();

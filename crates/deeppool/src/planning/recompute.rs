@@ -59,7 +59,7 @@ impl Segments {
         let layers = LayerValues::new(job, ranks)?;
         let place_after = {
             let mut places = vec![None; network.len()];
-            places[network.input().index()] = Some(0);
+            places[network.inputs().len() - 1] = Some(0);
             for (index, id) in possible.iter().enumerate() {
                 places[id.index()] = Some(index + 1);
             }
@@ -184,6 +184,8 @@ fn thinned(labels: Vec<Label>) -> Vec<Label> {
 
 /// Values of the layers of a job, by layer index.
 struct LayerValues {
+    /// Number of input layers, which are the first ones.
+    inputs: usize,
     consumers: Vec<Vec<usize>>,
     forward_us: Vec<f64>,
     output_bytes: Vec<f64>,
@@ -212,22 +214,23 @@ impl LayerValues {
         let costs = JobCosts::new(job);
         let nodes = PlannerNodes::new(network);
         let of_node = |&id: &LayerId| costs.memory(nodes.node(id), ranks, ShardSize::Larger);
-        let memory: Vec<NodeMemory> =
-            std::iter::once(NodeMemory::default()).chain(ids[1..].iter().map(of_node)).collect();
+        let (inputs, computing) = ids.split_at(network.inputs().len());
+        let of_inputs = inputs.iter().map(|_| NodeMemory::default());
+        let memory: Vec<NodeMemory> = of_inputs.chain(computing.iter().map(of_node)).collect();
         let reads: Vec<_> = ids.iter().map(|&id| backward_reads(network, id, &needs_gradient)).collect();
         let consumers: Vec<Vec<usize>> = ids
             .iter()
             .map(|&id| network.consumers(id).into_iter().map(|(id, _)| id.index()).collect())
             .collect();
         let mut forward_us = vec![0.0; ids.len()];
-        for &id in &ids[1..] {
+        for &id in computing {
             let time = job.costs().layer_time(id, samples);
             forward_us[id.index()] = time.map_or(0.0, |time| micros(time.forward));
         }
         // The gradient of an output exists from the backward step of the last consumer to the
         // layer's own one.
         let mut changes = vec![0.0; ids.len() + 1];
-        for &id in ids[1..].iter().filter(|id| needs_gradient[id.index()]) {
+        for &id in computing.iter().filter(|id| needs_gradient[id.index()]) {
             // In place, the gradient has the memory of the output.
             let is_in_place = |&consumer: &usize| {
                 backward_passes(network, ids[consumer], true).contains(&Pass::BackwardInPlace)
@@ -256,6 +259,7 @@ impl LayerValues {
             }
         }
         let mut values = Self {
+            inputs: inputs.len(),
             consumers,
             forward_us,
             output_bytes: memory.iter().map(|memory| memory.output_bytes as f64).collect(),
@@ -269,7 +273,7 @@ impl LayerValues {
             passing_bytes: Vec::new(),
         };
         let mut changes = vec![0.0; ids.len() + 1];
-        for layer in (1..ids.len()).filter(|&layer| !values.is_read(layer)) {
+        for layer in (inputs.len()..ids.len()).filter(|&layer| !values.is_read(layer)) {
             let last = values.consumers[layer].iter().max().copied().unwrap_or(layer);
             changes[layer] += values.output_bytes[layer];
             changes[last + 1] -= values.output_bytes[layer];
@@ -294,7 +298,7 @@ impl LayerValues {
         let (mut alive_bytes, mut kept_bytes, mut recomputed_us) = (0.0, 0.0, 0.0);
         // Maximum of the gradients less the activations of the layers after them.
         let mut excess_bytes = f64::NEG_INFINITY;
-        for layer in (1..=end).rev() {
+        for layer in (self.inputs..=end).rev() {
             excess_bytes = excess_bytes.max(self.gradient_bytes[layer] - alive_bytes);
             let is_again = |&consumer: &usize| is_recomputed.get(consumer).copied().unwrap_or(false);
             let is_later = self.consumers[layer].iter().any(|&consumer| consumer > end);
@@ -320,7 +324,7 @@ impl LayerValues {
             let before = layer - 1;
             let is_again = |&consumer: &usize| is_recomputed.get(consumer).copied().unwrap_or(false);
             let is_read_again = self.consumers[before].iter().any(is_again);
-            let start_bytes = if before > 0 && is_read_again && !self.is_read(before) {
+            let start_bytes = if before >= self.inputs && is_read_again && !self.is_read(before) {
                 self.output_bytes[before]
             } else {
                 0.0

@@ -304,7 +304,7 @@ fn arrangement(job: &Job<'_>, plan: &ExecutionPlan) -> Result<Arrangement, Error
 /// Returns whether every rank has samples of each micro-batch.
 fn is_possible(job: &Job<'_>, gpus: usize, arrangement: &Arrangement) -> Result<bool, Error> {
     let placement = job.nodes().placement(gpus, arrangement)?;
-    let ranges = job.costs().network().layers().skip(1).map(|(id, _)| placement.sample_ranges(id));
+    let ranges = job.costs().network().computing_layers().map(|(id, _)| placement.sample_ranges(id));
     let max_ranges = ranges.max().unwrap_or(0);
     Ok(job.micro_batch().is_ok_and(|samples| max_ranges <= samples))
 }

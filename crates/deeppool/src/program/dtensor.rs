@@ -67,7 +67,7 @@ impl Placement {
     /// be split.
     pub fn to_dtensor_json(&self, network: &LayerGraph, batch: usize) -> Result<String, Error> {
         let splits = NetworkSplits::new(network);
-        let ids = network.layers().skip(1);
+        let ids = network.computing_layers();
         let layers = ids.map(|(id, layer)| self.dtensors(network, &splits, (id, layer), batch));
         let layers = layers.collect::<Result<Vec<_>, Error>>()?;
         let document = DtensorDocument { schema: SCHEMA, model: network.name(), world: self.world(), layers };
@@ -105,7 +105,7 @@ impl Placement {
             let whole = network.layer(producer);
             let dims = whole.output_shape().dims();
             let mut view = splits.view(producer);
-            if producer == network.input() && values == Values::Positions {
+            if network.is_input(producer) && values == Values::Positions {
                 // Tokens have one dimension, the positions.
                 view.positions = splits.max_parts(id, division.split);
             }

@@ -29,7 +29,7 @@ fn overwrites_input(network: &LayerGraph, id: LayerId) -> bool {
     let layer = network.layer(producer);
     let passes = [true, false].map(|input_gradient| Pass::backward(layer, input_gradient)).concat();
     let mut signatures = passes.into_iter().filter_map(|pass| Signature::of(layer, pass));
-    producer != network.input()
+    !network.is_input(producer)
         && network.consumers(producer).len() == 1
         && !signatures.any(|signature| signature.reads.contains(&Role::Output))
 }

@@ -27,19 +27,19 @@ pub struct Placement {
 
 impl Placement {
     /// Creates a placement on the ranks `0..world`. `ranks` are the lists of ranks of all layers
-    /// except the input, in topological order, which is also the order in which the layers run. The
-    /// order of a list is that of the samples: its first rank has the first ones.
+    /// except the inputs, in topological order, which is also the order in which the layers run.
+    /// The order of a list is that of the samples: its first rank has the first ones.
     ///
     /// # Errors
     /// [`Error::Placement`] if a layer has no ranks, a rank that is not below `world`, or one
     /// twice, or if the number of lists is not the number of layers.
     pub fn new(network: &LayerGraph, world: usize, ranks: Vec<Vec<usize>>) -> Result<Self, Error> {
-        let layers = network.len() - 1;
+        let layers = network.computing_layers().len();
         if ranks.len() != layers {
             let problem = format!("it places {} layers, but `{}` has {layers}", ranks.len(), network.name());
             return Err(Error::Placement(problem));
         }
-        for ((_, layer), ranks) in network.layers().skip(1).zip(&ranks) {
+        for ((_, layer), ranks) in network.computing_layers().zip(&ranks) {
             let mut sorted = ranks.clone();
             sorted.sort_unstable();
             sorted.dedup();
@@ -49,14 +49,14 @@ impl Placement {
                 return Err(Error::Placement(problem));
             }
         }
-        let ranks = std::iter::once(Vec::new()).chain(ranks).collect();
-        let order = network.layers().skip(1).map(|(id, _)| id).collect();
+        let ranks = network.inputs().map(|_| Vec::new()).chain(ranks).collect();
+        let order = network.computing_layers().map(|(id, _)| id).collect();
         Ok(Self { world, ranks, divisions: BTreeMap::new(), order })
     }
 
-    /// Returns the same ranks with another order of all layers except the input. Each rank runs the
-    /// forward steps of its layers in this order, the backward steps in reverse, and communicates
-    /// in the order in which it computes.
+    /// Returns the same ranks with another order of all layers except the inputs. Each rank runs
+    /// the forward steps of its layers in this order, the backward steps in reverse, and
+    /// communicates in the order in which it computes.
     ///
     /// The order decides which of several branches runs first. It does not change the result of
     /// training.
@@ -66,7 +66,7 @@ impl Placement {
     /// before the owner of its parameters.
     pub fn with_order(mut self, network: &LayerGraph, order: Vec<LayerId>) -> Result<Self, Error> {
         let mut is_placed = vec![false; network.len()];
-        is_placed[network.input().index()] = true;
+        network.inputs().for_each(|input| is_placed[input.index()] = true);
         for &id in &order {
             let wrong = |problem: String| Err(Error::Placement(format!("the order of the layers {problem}")));
             let Some(before) = is_placed.get(id.index()) else {
@@ -78,7 +78,7 @@ impl Placement {
             };
             let name = network.layer(id).name();
             if *before {
-                return wrong(format!("has `{name}` twice, or it is the input"));
+                return wrong(format!("has `{name}` twice, or it is an input"));
             }
             let owner = network.parameter_owner(id);
             let mut needs = network.producers(id);
@@ -108,7 +108,8 @@ impl Placement {
     ///
     /// let network = zoo::model("digits-cnn")?;
     /// let head = network.find("fc1").expect("the network has this layer");
-    /// let placement = Placement::first_ranks(&network, 2, &vec![2; network.len() - 1])?;
+    /// let counts = vec![2; network.computing_layers().len()];
+    /// let placement = Placement::first_ranks(&network, 2, &counts)?;
     /// let by_features = Division { split: Split::Features, parts: 2 };
     /// let split = placement.with_divisions(&network, [(head, by_features)])?;
     /// assert_eq!(split.division(head).parts, 2);
@@ -118,8 +119,8 @@ impl Placement {
     /// # Errors
     /// [`Error::Graph`] if a layer cannot be split in this way. [`Error::Placement`] if its number
     /// of ranks is not a multiple of the parts, if layers that share parameters have different
-    /// parts of them or run on different ranks, or if a layer would read some units of the
-    /// network's input.
+    /// parts of them or run on different ranks, or if a layer would read some units of an input of
+    /// the network.
     pub fn with_divisions(
         mut self,
         network: &LayerGraph,
@@ -135,13 +136,13 @@ impl Placement {
                     format!("layer `{name}` has {parts} parts, which do not divide its {ranks} ranks");
                 return Err(Error::Placement(problem));
             }
-            let reads_input = network.producers(id).contains(&network.input());
+            let reads_input = network.producers(id).iter().any(|&producer| network.is_input(producer));
             if !division.is_whole()
                 && reads_input
                 && splits.values(id, division.split).input == Values::Ranges
             {
                 let problem = format!(
-                    "layer `{name}` reads the network's input, which is not divided by {}",
+                    "layer `{name}` reads an input of the network, which is not divided by {}",
                     division.split.label()
                 );
                 return Err(Error::Placement(problem));
@@ -190,7 +191,7 @@ impl Placement {
     /// # Errors
     /// Never for a network with at least one layer besides the input.
     pub fn single(network: &LayerGraph) -> Result<Self, Error> {
-        Self::first_ranks(network, 1, &vec![1; network.len() - 1])
+        Self::first_ranks(network, 1, &vec![1; network.computing_layers().len()])
     }
 
     /// Number of ranks, idle ones included.

@@ -11,13 +11,13 @@ use super::{Placement, backward_passes};
 use crate::Error;
 
 /// Returns the layers that can be activation checkpoints, in topological order. A layer can be one
-/// if every other layer except the input comes before or after it on paths from the input to the
+/// if every other layer except the inputs comes before or after it on paths from the inputs to the
 /// loss. The loss cannot.
 ///
 /// O(layers x (layers + edges)).
 #[must_use]
 pub fn possible_checkpoints(network: &LayerGraph) -> Vec<LayerId> {
-    let layers = network.layers().skip(1).map(|(id, _)| id);
+    let layers = network.computing_layers().map(|(id, _)| id);
     layers.filter(|&id| can_be_checkpoint(network, id)).collect()
 }
 
@@ -25,12 +25,10 @@ fn can_be_checkpoint(network: &LayerGraph, id: LayerId) -> bool {
     if network.consumers(id).is_empty() {
         return false;
     }
-    let input = network.input();
     let before = reached(network, id, |id| network.producers(id));
     let after = reached(network, id, |id| network.consumers(id).into_iter().map(|(id, _)| id).collect());
-    let others = before.union(&after).filter(|&&other| other != input && other != id).count();
-    // All layers but itself and the input.
-    others + 2 == network.len()
+    let others = before.union(&after).filter(|&&other| !network.is_input(other) && other != id).count();
+    others + 1 == network.computing_layers().len()
 }
 
 /// Returns the layers that are reachable from a layer, itself included.
@@ -57,7 +55,7 @@ pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<
         };
         match network.find(name) {
             None => refused("a layer of the network"),
-            Some(id) if id == network.input() || !can_be_checkpoint(network, id) => {
+            Some(id) if network.is_input(id) || !can_be_checkpoint(network, id) => {
                 refused("a layer that all others but the loss come before or after")
             }
             Some(id) => Ok(id),

@@ -268,20 +268,21 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.staging.clear();
         let count = samples.len();
         self.source.load(iteration, part, samples, &mut self.staging)?;
-        if part == BatchPart::Features {
-            let network = &self.loaded.network;
+        let mut first = 0;
+        let network = &self.loaded.network;
+        let inputs = network.inputs().map(|id| (id, network.input_elements(id)));
+        if part == BatchPart::Features
+            && let Some((input, of_input)) = { inputs }.find(|(_, all)| all.contains(&elements.start))
+        {
+            first = of_input.start;
+            keep(&mut self.staging, count, of_input);
             let layout = self.device.engine.image_layout();
-            let input = network.layer(network.input());
-            let arranged = layout.arrange(input, Role::Output, &self.staging);
+            let arranged = layout.arrange(network.layer(input), Role::Output, &self.staging);
             if let Cow::Owned(arranged) = arranged {
                 self.staging = arranged;
             }
         }
-        let sample = self.staging.len() / count.max(1);
-        if elements.len() < sample {
-            let cut = self.staging.chunks(sample).filter_map(|sample| sample.get(elements.clone()));
-            self.staging = cut.flatten().copied().collect();
-        }
+        keep(&mut self.staging, count, elements.start - first..elements.end - first);
         Ok(())
     }
 
@@ -395,5 +396,14 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
             self.computed += 1;
         }
         Ok(())
+    }
+}
+
+/// Keeps a range of the elements of each of `samples` samples.
+fn keep(values: &mut Vec<f32>, samples: usize, elements: Range<usize>) {
+    let sample = values.len() / samples.max(1);
+    if elements.len() < sample {
+        let cut = values.chunks(sample).filter_map(|sample| sample.get(elements.clone()));
+        *values = cut.flatten().copied().collect();
     }
 }

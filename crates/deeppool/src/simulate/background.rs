@@ -31,7 +31,7 @@ impl BackgroundCosts {
     /// [`Error::Profile`] if the profile lacks a time.
     pub fn new(costs: &Costs<'_>, batch: usize) -> Result<Self, Error> {
         check_batch(batch)?;
-        let layers: Vec<LayerId> = costs.network().layers().skip(1).map(|(id, _)| id).collect();
+        let layers: Vec<LayerId> = costs.network().computing_layers().map(|(id, _)| id).collect();
         let of_layers: Result<Vec<LayerKernels>, Error> =
             layers.iter().map(|&layer| costs.layer_kernels(layer, batch)).collect();
         let of_layers = of_layers?;

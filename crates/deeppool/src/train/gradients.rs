@@ -32,8 +32,8 @@ pub struct Gradients {
 ///
 /// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights): dimensions
 /// and elements in row-major order. Leading dimensions of 1 are ignored. `features` are the
-/// concatenated inputs of all samples; for text, each is the number of a token. `labels` are the
-/// concatenated classes of all samples, from 0.
+/// concatenated samples, each with the elements of all inputs in order; for text, each is the
+/// number of a token. `labels` are the concatenated classes of all samples, from 0.
 ///
 /// # Errors
 /// [`Error::Setting`] if a parameter is missing or has another shape, or the numbers of features
@@ -45,7 +45,7 @@ pub fn gradients(
     features: &[f64],
     labels: &[f64],
 ) -> Result<Gradients, Error> {
-    let sample = network.layer(network.input()).output_shape().elements().max(1);
+    let sample = network.sample_elements().max(1);
     let batch = features.len() / sample;
     let label_count: usize = network.layers().map(|(_, layer)| layer.label_count()).sum();
     if batch == 0 || features.len() != batch * sample || labels.len() != batch * label_count {
@@ -66,10 +66,11 @@ pub fn gradients(
     let mut found = Gradients { loss: 0.0, of_parameters: BTreeMap::new() };
     for step in &program.steps {
         match step.op {
-            Op::LoadBatch { part, shard, .. } => {
+            Op::LoadBatch { part, shard, ref elements } => {
                 let all = if part == BatchPart::Features { features } else { labels };
-                let each = all.len() / batch;
-                buffers[step.writes[0].0] = all[shard.first * each..][..shard.samples * each].to_vec();
+                let samples = all.chunks(all.len() / batch).skip(shard.first).take(shard.samples);
+                let loaded = samples.filter_map(|sample| sample.get(elements.clone()));
+                buffers[step.writes[0].0] = loaded.flatten().copied().collect();
             }
             Op::OptimizerStep { layer, .. } => {
                 let layer = network.layer(layer);

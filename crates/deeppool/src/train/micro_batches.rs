@@ -62,7 +62,7 @@ impl MicroBatches {
 }
 
 fn longest_step(costs: &Costs<'_>, samples: usize) -> Result<Duration, Error> {
-    let layers = costs.network().layers().skip(1);
+    let layers = costs.network().computing_layers();
     let times = layers.map(|(id, _)| {
         costs.layer_time(id, samples).map(|time| time.forward.max(time.backward).max(time.update))
     });

@@ -7,7 +7,7 @@ use std::path::Path;
 use deeppool::data::{DataError, DataSource, Dataset, Samples};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use layer_graph::{LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_graph::{Embedding, LayerGraph, LayerKind, Linear, Shape, zoo};
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -408,14 +408,17 @@ fn classes<'a>(name: &'a str, dims: &[usize], values: &[i64]) -> RawTensor<'a> {
 
 /// Opens a safetensors file of these tensors for a network of 1x2x2 images and three classes.
 fn open_tensors(tensors: &[RawTensor<'_>]) -> Result<Dataset, String> {
+    open_tensors_for(&linear_classifier(Shape::image(1, 2, 2), 3), tensors)
+}
+
+fn open_tensors_for(network: &LayerGraph, tensors: &[RawTensor<'_>]) -> Result<Dataset, String> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("own.safetensors");
     let views = tensors
         .iter()
         .map(|(name, dtype, dims, bytes)| (*name, TensorView::new(*dtype, dims.clone(), bytes).unwrap()));
     fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
-    let network = linear_classifier(Shape::image(1, 2, 2), 3);
-    let opened = Dataset::open(&DataSource::Tensors(path.clone()), &network);
+    let opened = Dataset::open(&DataSource::Tensors(path.clone()), network);
     opened.map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
 }
 
@@ -436,6 +439,46 @@ fn safetensors_files_are_read_as_data_sets() {
     let own = open_tensors(&[inputs.clone(), labels.clone(), bytes, small]).unwrap();
     assert_eq!((own.train().len(), own.test().labels()), (6, &[2][..]));
     assert_eq!(own.test().features(0), [0.0, 1.0, 254.0, 255.0]);
+}
+
+/// A network with several inputs has a tensor for each of them.
+#[test]
+fn safetensors_files_have_a_tensor_for_each_input() {
+    let mut network = LayerGraph::new("pair", Shape::features(2)).unwrap();
+    let words = network.add_input("words", Shape::features(3)).unwrap();
+    let other = network.add("embedding", Embedding::new(9, 1), [words]).unwrap();
+    let other = network.add("flatten", LayerKind::Flatten, [other]).unwrap();
+    let other = network.add("fc", Linear::new(2), [other]).unwrap();
+    let sum = network.add("sum", LayerKind::Add, [network.input(), other]).unwrap();
+    network.add("loss", LayerKind::SoftmaxCrossEntropy, [sum]).unwrap();
+
+    let values = floats("train.inputs.input", &[2, 2], &[0.5, 1.5, 2.5, 3.5]);
+    let words = classes("train.inputs.words", &[2, 3], &[1, 2, 3, 4, 5, 6]);
+    let labels = classes("train.labels", &[2], &[0, 1]);
+    let data = open_tensors_for(&network, &[values.clone(), words.clone(), labels.clone()]).unwrap();
+    assert_eq!(data.test().features(0), [0.5, 1.5, 1.0, 2.0, 3.0]);
+    assert_eq!(data.train().features(0), [2.5, 3.5, 4.0, 5.0, 6.0]);
+
+    for (tensors, expected) in [
+        (vec![values.clone(), labels.clone()], "FILE: tensor `train.inputs.words` is missing"),
+        (
+            vec![floats("train.inputs", &[2, 2], &[0.0; 4]), words.clone(), labels.clone()],
+            "FILE: 1 of 3 tensors are not of a data set, such as `train.inputs`: expected \
+             train.inputs.input, train.inputs.words, train.labels, test.inputs.input, test.inputs.words, \
+             test.labels",
+        ),
+        (
+            vec![values.clone(), classes("train.inputs.words", &[2, 2], &[0; 4]), labels.clone()],
+            "FILE: `train.inputs.words` has samples of shape 2, but network `pair` takes 3",
+        ),
+        (
+            vec![values.clone(), classes("train.inputs.words", &[2, 3], &[1, 2, 9, 0, 0, 0]), labels.clone()],
+            "test part of data set `FILE`: sample 0 has a feature 9, which is not one of the 9 tokens",
+        ),
+    ] {
+        let error = open_tensors_for(&network, &tensors).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
 }
 
 #[test]

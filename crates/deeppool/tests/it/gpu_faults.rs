@@ -104,7 +104,7 @@ fn every_driver_call_may_fail_without_leaks() {
     on_emulated_gpus("gpu_faults::every_driver_call_may_fail_without_leaks", RANKS, |emulator| {
         let (net, random) = (network("net", LayerKind::GeluTanh), random_calls());
         let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
-        let ranks = net.layers().skip(1).map(|(_, layer)| {
+        let ranks = net.computing_layers().map(|(_, layer)| {
             if layer.name() == "c" || layer.name() == "loss" { vec![1] } else { vec![0, 1] }
         });
         let placement = Placement::new(&net, RANKS, ranks.collect()).unwrap();

@@ -22,7 +22,7 @@ pub(crate) fn alternating_placement(net: &LayerGraph, world: usize) -> Placement
         (2, _) => (0..world - 1).collect(),
         _ => (0..world).collect(),
     };
-    Placement::new(net, world, net.layers().skip(1).enumerate().map(turn).collect()).unwrap()
+    Placement::new(net, world, net.computing_layers().enumerate().map(turn).collect()).unwrap()
 }
 
 /// Returns the maximum relative differences of the losses of three iterations: between GPUs and

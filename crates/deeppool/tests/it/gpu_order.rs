@@ -87,7 +87,7 @@ impl fmt::Display for Run {
 /// Returns a random list of ranks for each layer.
 fn random_placement(net: &LayerGraph, world: usize, random: &mut ChaCha8Rng) -> Placement {
     let mut below = |limit: usize| random.next_u32() as usize % limit;
-    let ranks = net.layers().skip(1).map(|_| {
+    let ranks = net.computing_layers().map(|_| {
         let mut left: Vec<usize> = (0..world).collect();
         (0..=below(world)).map(|_| left.swap_remove(below(left.len()))).collect()
     });

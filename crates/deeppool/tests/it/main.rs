@@ -17,6 +17,7 @@ mod planning_work;
 mod program_export;
 mod random_splits;
 mod recompute;
+mod several_inputs;
 mod shared_parameters;
 mod sharing;
 mod shrunk;

@@ -51,7 +51,7 @@ fn divided(
     mut below: impl FnMut(usize) -> usize,
 ) -> Placement {
     let possible = NetworkSplits::new(network);
-    for (id, _) in network.layers().skip(1) {
+    for (id, _) in network.computing_layers() {
         let (ranks, splits) = (placement.ranks(id).len(), possible.splits(id));
         if ranks == 1 || splits.is_empty() || below(4) == 0 {
             continue;

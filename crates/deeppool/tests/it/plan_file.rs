@@ -180,7 +180,7 @@ fn programs_keep_the_order_of_the_plan() {
         assert_eq!(plan.order, None);
         // Swaps the first two neighbours that are independent of each other.
         let mut names: Vec<String> = plan.layers.iter().map(|layer| layer.name.clone()).collect();
-        let ids: Vec<_> = network.layers().skip(1).map(|(id, _)| id).collect();
+        let ids: Vec<_> = network.computing_layers().map(|(id, _)| id).collect();
         let at = (1..ids.len()).find(|&at| !network.producers(ids[at]).contains(&ids[at - 1])).unwrap();
         names.swap(at - 1, at);
         let swapped = edited(&plan, |document| document["order"] = json!(names)).unwrap();

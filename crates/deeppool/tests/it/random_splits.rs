@@ -29,10 +29,10 @@ pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut 
     let splits = NetworkSplits::new(network);
     let mut ranks: Vec<Vec<usize>> = Vec::new();
     let mut divisions = Vec::new();
-    for (id, _) in network.layers().skip(1) {
+    for (id, _) in network.computing_layers() {
         let mut all: Vec<usize> = (0..world).collect();
         (1..world).rev().for_each(|last| all.swap(last, below(random, last + 1)));
-        let reads_input = network.producers(id).contains(&network.input());
+        let reads_input = network.producers(id).iter().any(|&producer| network.is_input(producer));
         let mut possible = splits.splits(id);
         possible.retain(|&split| !reads_input || splits.values(id, split).input != Values::Ranges);
         let has_parts = !possible.is_empty() && world > 1 && below(random, 4) > 0;
@@ -48,14 +48,15 @@ pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut 
             all.truncate(division.parts * (1 + below(random, world / division.parts)));
             divisions.push((id, division));
         } else {
-            all.clone_from(&ranks[owner.index() - 1]);
-            let of_owner = divisions[owner.index() - 1].1;
+            let owner_place = owner.index() - network.inputs().len();
+            all.clone_from(&ranks[owner_place]);
+            let of_owner = divisions[owner_place].1;
             let same = possible.iter().map(|&split| Division { split, parts: of_owner.parts });
             let mut same =
                 same.filter(|&division| splits.hold_same_parameters([(id, division), (owner, of_owner)]));
             let division = same.next().unwrap_or(Division::WHOLE);
             if division.is_whole() {
-                divisions[owner.index() - 1].1 = Division::WHOLE;
+                divisions[owner_place].1 = Division::WHOLE;
             }
             divisions.push((id, division));
         }
@@ -148,7 +149,7 @@ pub(crate) fn small_resnet() -> LayerGraph {
 /// split by output and by input channels, linear layers by output and by input features, and
 /// repeated layers.
 pub(crate) fn split_digits_placement(network: &LayerGraph, world: usize) -> Placement {
-    let ranks = network.layers().skip(1).map(|(_, layer)| match layer.name() {
+    let ranks = network.computing_layers().map(|(_, layer)| match layer.name() {
         "conv1" | "gelu1" | "fc1" => (0..world).rev().collect(),
         "loss" => vec![1],
         _ => vec![0, 1],

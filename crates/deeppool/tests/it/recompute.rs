@@ -49,7 +49,7 @@ fn invalid_checkpoints_are_rejected() {
     let loss = network.layers().last().unwrap().1.name();
     let input = network.layer(network.input()).name();
     let possible = possible_checkpoints(&network);
-    let branch = network.layers().skip(1).find(|(id, _)| !possible.contains(id)).unwrap().1.name();
+    let branch = network.computing_layers().find(|(id, _)| !possible.contains(id)).unwrap().1.name();
     for wrong in [loss, input, branch, "nothing"] {
         let placement = Placement::single(&network).unwrap();
         let options = LowerOptions::default().with_checkpoints(vec![wrong.into()]);

@@ -16,7 +16,7 @@ pub(crate) fn shrunk_without(model: &str, side: usize, times: usize, blocks: &[&
     let mut net = LayerGraph::new(model, Shape::image(3, side, side)).unwrap();
     // The layer that represents each layer of the full network.
     let mut known = vec![net.input()];
-    for (id, layer) in full.layers().skip(1) {
+    for (id, layer) in full.computing_layers() {
         let producers = full.producers(id);
         let producers: Vec<LayerId> = producers.iter().map(|producer| known[producer.index()]).collect();
         if blocks.iter().any(|block| layer.name().starts_with(block)) {

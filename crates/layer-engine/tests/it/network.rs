@@ -18,7 +18,7 @@ struct Network {
 impl Network {
     fn new(model: &str) -> Self {
         let graph = zoo::model(model).unwrap();
-        let layers = graph.layers().skip(1).map(|(id, layer)| {
+        let layers = graph.computing_layers().map(|(id, layer)| {
             let shard = Shard::whole(SAMPLES);
             let mut single = SingleLayer::new(layer.clone(), shard, CpuEngine::new());
             if layer.parameter_count() > 0 {

@@ -23,7 +23,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         LayerKind::Input => {
             return Err(shape_error(
                 name,
-                "a graph has exactly one input layer, which `LayerGraph::new` adds".into(),
+                "an input layer has no inputs: `LayerGraph::add_input` adds it".into(),
             ));
         }
         LayerKind::Conv2d(conv) => image::convolution(name, conv, &inputs[0])?,

@@ -29,8 +29,8 @@ pub use sequence::{Embedding, LayerNorm, Linear, PositionEmbedding, RmsNorm};
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LayerKind {
-    /// Input of the network. Every graph has exactly one, as its first layer; its output is the
-    /// sample.
+    /// Input of the network; its output is a part of the sample. The first layers of a graph, at
+    /// least one, are its inputs.
     Input,
     /// Two-dimensional convolution (cross-correlation, as in PyTorch).
     Conv2d(Conv2d),

@@ -1,19 +1,20 @@
-//! Input and output of a model: those that are not stored in the file.
+//! Inputs and output of a model: those that are not stored in the file.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::OnnxError;
 use super::numbers::size;
 use super::proto::{GraphProto, ValueInfoProto};
-use crate::{LayerGraph, Shape};
+use crate::{GraphError, LayerGraph, LayerId, Shape};
 
-/// Input and output of a model that has one of each.
+/// Inputs and output of a model that has one output.
 pub(super) struct Signature<'a> {
-    /// Name of the input.
-    pub(super) input: &'a str,
-    /// Batch size of the input, its first dimension; `None` if the file does not fix it.
+    /// Input layers by the names of the inputs.
+    pub(super) inputs: HashMap<&'a str, LayerId>,
+    /// Batch size of the inputs, their first dimension; `None` if the file does not fix it.
     pub(super) batch: Option<i64>,
-    /// Network that holds only the input layer, with the shape of one sample of the input.
+    /// Network that holds only the input layers. The first is `input`; the others have the names of
+    /// the inputs.
     pub(super) network: LayerGraph,
     /// Name of the output.
     pub(super) output: &'a str,
@@ -22,20 +23,39 @@ pub(super) struct Signature<'a> {
 /// Reads the signature of a graph; `name` becomes the name of the network.
 ///
 /// # Errors
-/// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or if a
-/// dimension of the input other than the batch is not fixed.
+/// [`OnnxError::Signature`] if the graph does not have an input and exactly one output, if a
+/// dimension of an input other than the batch is not fixed, or if inputs have different batches.
 pub(super) fn signature<'a>(name: &str, graph: &'a GraphProto) -> Result<Signature<'a>, OnnxError> {
-    let (input, batch, shape) = input(graph)?;
-    let network = LayerGraph::new(name, shape).map_err(|error| OnnxError::Signature(error.to_string()))?;
-    Ok(Signature { input, batch, network, output: output(graph)? })
+    let stored: HashSet<&str> = graph.initializer.iter().map(|tensor| &*tensor.name).collect();
+    let values = graph.input.iter().filter(|input| !stored.contains(&*input.name));
+    let values = values.map(input).collect::<Result<Vec<_>, OnnxError>>()?;
+    let [(first, _, shape), others @ ..] = &values[..] else {
+        return Err(OnnxError::Signature("expected an input, found none".into()));
+    };
+    let failed = |error: GraphError| OnnxError::Signature(error.to_string());
+    let mut network = LayerGraph::new(name, shape.clone()).map_err(failed)?;
+    let mut inputs = HashMap::from([(*first, network.input())]);
+    for (value, _, shape) in others {
+        let called = if network.find(value).is_some() { format!("{value}.2") } else { (*value).into() };
+        inputs.insert(value, network.add_input(called, shape.clone()).map_err(failed)?);
+    }
+    let batches: Vec<(&str, i64)> =
+        values.iter().filter_map(|(value, batch, _)| Some((*value, (*batch)?))).collect();
+    let batch = batches.first().copied();
+    if let Some((batch, other)) =
+        batch.zip(batches.iter().find(|(_, size)| Some(*size) != batch.map(|b| b.1)))
+    {
+        return Err(OnnxError::Signature(format!(
+            "the inputs `{}` and `{}` have batches of {} and {} samples",
+            batch.0, other.0, batch.1, other.1
+        )));
+    }
+    Ok(Signature { inputs, batch: batch.map(|(_, size)| size), network, output: output(graph)? })
 }
 
-/// Returns the input that is not stored in the file: its name, its batch size if fixed, and the
+/// Returns the name of an input that is not stored in the file, its batch size if fixed, and the
 /// shape of one sample.
-fn input(graph: &GraphProto) -> Result<(&str, Option<i64>, Shape), OnnxError> {
-    let stored: HashSet<&str> = graph.initializer.iter().map(|tensor| &*tensor.name).collect();
-    let inputs: Vec<_> = graph.input.iter().filter(|input| !stored.contains(&*input.name)).collect();
-    let [input] = inputs[..] else { return Err(not_one("inputs", &inputs)) };
+fn input(input: &ValueInfoProto) -> Result<(&str, Option<i64>, Shape), OnnxError> {
     let open = |problem: &str| {
         OnnxError::Signature(format!(
             "the input `{}` {problem}: export the model with a fixed shape, but for its batch",
@@ -51,11 +71,10 @@ fn input(graph: &GraphProto) -> Result<(&str, Option<i64>, Shape), OnnxError> {
 
 fn output(graph: &GraphProto) -> Result<&str, OnnxError> {
     let outputs: Vec<_> = graph.output.iter().collect();
-    let [output] = outputs[..] else { return Err(not_one("outputs", &outputs)) };
+    let [output] = outputs[..] else {
+        let names: Vec<_> = outputs.iter().map(|value| value.name.as_str()).collect();
+        let problem = format!("expected one of the outputs, found {}: {}", names.len(), names.join(", "));
+        return Err(OnnxError::Signature(problem));
+    };
     Ok(&output.name)
-}
-
-fn not_one(what: &str, values: &[&ValueInfoProto]) -> OnnxError {
-    let names: Vec<_> = values.iter().map(|value| value.name.as_str()).collect();
-    OnnxError::Signature(format!("expected one of the {what}, found {}: {}", names.len(), names.join(", ")))
 }

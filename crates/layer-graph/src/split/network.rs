@@ -47,7 +47,7 @@ impl<'n> NetworkSplits<'n> {
     }
 
     /// Returns the splits with at least two parts that are possible for a layer. Empty for the
-    /// network's input. A loss can be split by positions only.
+    /// network's inputs. A loss can be split by positions only.
     ///
     /// # Panics
     /// If the layer is not in the network, as all functions with a layer's id.
@@ -167,7 +167,8 @@ impl<'n> NetworkSplits<'n> {
         match &layer.kind {
             // Tokens are loaded.
             LayerKind::Embedding(_) => {
-                (self.network.producers(id) == [self.network.input()]).then_some(of_output)
+                let are_loaded = |tokens: &[LayerId]| tokens.iter().all(|&id| self.network.is_input(id));
+                are_loaded(&self.network.producers(id)).then_some(of_output)
             }
             LayerKind::PositionEmbedding(embedding) => {
                 // The parts have the vectors of their positions, or the one of all.

@@ -23,6 +23,25 @@ fn documented_format_is_accepted() {
 }
 
 #[test]
+fn further_inputs_come_before_layers_and_are_kept() {
+    let text = r#"{"schema": "deeppool/graph/v1", "name": "pair", "input": [4],
+        "further_inputs": [{"name": "other", "shape": [4]}],
+        "layers": [{"name": "sum", "op": "add", "inputs": ["other", "input"]}]}"#;
+    let network = LayerGraph::from_json(text).unwrap();
+    let other = network.find("other").unwrap();
+    assert!(network.is_input(other) && network.inputs().eq([network.input(), other]));
+    assert_eq!(network.computing_layers().len(), 1);
+    assert_eq!(LayerGraph::from_json(&network.to_json()).unwrap(), network);
+
+    let error = |text: &str| LayerGraph::from_json(text).unwrap_err().to_string();
+    assert!(error(&text.replace("\"other\", \"shape\"", "\"input\", \"shape\"")).contains("`input`"));
+    assert!(error(&text.replace("[4]}", "[0]}")).contains("`0` is empty"));
+    let mut late = network.clone();
+    let late = late.add_input("late", Shape::features(2)).unwrap_err();
+    assert!(late.to_string().contains("inputs are added before other layers"), "{late}");
+}
+
+#[test]
 fn errors_name_the_path_in_the_document() {
     let good = zoo::model("digits-cnn").unwrap().to_json();
     let cases = [

@@ -14,7 +14,7 @@ mod term;
 
 use std::time::Duration;
 
-use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerId};
 
 use crate::table::check_batches;
 use crate::{
@@ -250,7 +250,7 @@ impl DeviceModel {
     /// [`ProfileError::Invalid`] if the network has only its input layer.
     pub fn profile(&self, network: &LayerGraph, batches: &[usize]) -> Result<ProfileTable, ProfileError> {
         check_batches(batches)?;
-        let working = || network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let working = || network.computing_layers();
         let update = |id: LayerId, layer: &Layer| {
             (network.own_parameter_count(id) > 0).then(|| self.update_time(layer.parameter_bytes()))
         };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use layer_graph::{Layer, LayerGraph, LayerKind};
+use layer_graph::{Layer, LayerGraph};
 
 use super::Direction;
 use super::demand::Demand;
@@ -166,7 +166,7 @@ impl Observations {
             return Err(ProfileError::DuplicateObservation { model: network.name().into(), batch });
         }
         self.conditions = Some(conditions);
-        for (_, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+        for (_, layer) in network.computing_layers() {
             let rows = table.layers().iter().filter(|row| row.name == layer.name());
             for (row, time) in rows.flat_map(|row| row.times.iter().map(move |time| (row, time))) {
                 self.add(network.name(), &row.name, time.batch, &[(layer, Direction::Forward)], time.forward);

@@ -22,7 +22,7 @@ pub(super) struct Layers<'a> {
 impl<'a> Layers<'a> {
     /// Returns the layers of a network.
     pub(super) fn of(network: &'a LayerGraph) -> Self {
-        let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let layers = network.computing_layers();
         let targets = layers.map(|(_, layer)| Target { name: layer.name(), kind: layer.kind() });
         let has_opaque = network.opaque_layers().next().is_some();
         Self { model: network.name(), targets: targets.collect(), has_opaque }

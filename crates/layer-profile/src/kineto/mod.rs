@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
-use layer_graph::{LayerGraph, LayerKind};
+use layer_graph::LayerGraph;
 
 use crate::ProfileError;
 use assign::{Part, Parts};
@@ -223,8 +223,7 @@ impl KinetoTrace {
     /// input of the shape of a layer's input.
     fn batch(&self, host: &Host, parts: &Parts, network: &LayerGraph) -> Option<usize> {
         let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
-        let layers: Vec<_> =
-            network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input).collect();
+        let layers: Vec<_> = network.computing_layers().collect();
         for (operator, part) in host.operators.iter().zip(&parts.of) {
             let Some(Part::Forward(layer)) = part else { continue };
             let Some(shapes) = self.events.all[operator.event].shapes else { continue };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{LayerGraph, LayerId};
 
 use super::TraceTimes;
 use crate::{
@@ -28,7 +28,7 @@ impl TraceTimes {
     ) -> Result<ImportedProfile, ProfileError> {
         let mut sorted: Vec<&(usize, Self)> = traces.iter().collect();
         sorted.sort_by_key(|(batch, _)| *batch);
-        let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let layers = network.computing_layers();
         let layers: Vec<LayerId> = layers.map(|(id, _)| id).collect();
         if sorted.iter().any(|(_, times)| times.layers.len() != layers.len()) {
             let problem =

@@ -114,8 +114,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     }
 
     fn backward(&mut self, id: LayerId) -> Result<(), EngineError> {
-        let input = self.network.input();
-        let input_gradient = self.network.producers(id).iter().any(|&producer| producer != input);
+        let input_gradient =
+            self.network.producers(id).iter().any(|&producer| !self.network.is_input(producer));
         let passes = Pass::backward(self.of(id), input_gradient);
         passes.iter().try_for_each(|&pass| self.pass(id, pass, Phase::Backward))
     }
@@ -134,7 +134,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     /// Sums the gradients of an output that several layers read.
     fn join_gradients(&mut self, id: LayerId) -> Result<(), EngineError> {
         let consumers = self.network.consumers(id);
-        if consumers.len() < 2 || id == self.network.input() {
+        if consumers.len() < 2 || self.network.is_input(id) {
             return Ok(());
         }
         let elements = Role::OutputGradient.elements(self.network.layer(id), self.batch);
@@ -238,8 +238,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     }
 
     fn filled(&mut self, id: LayerId, role: Role) -> Result<E::Buffer, EngineError> {
-        // The input of the network is filled with data suitable for the layer that reads it.
-        let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
+        // An input of the network is filled with data suitable for the layer that reads it.
+        let reader = self.network.consumers(id).first().copied().filter(|_| self.network.is_input(id));
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
         let layer = self.of(id);
         let storage = self.storage(id, role);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use layer_graph::{Layer, LayerGraph, LayerKind};
+use layer_graph::{Layer, LayerGraph};
 use serde::{Deserialize, Serialize};
 
 use crate::{LayerProfile, structure};
@@ -43,7 +43,7 @@ impl JournalHeader {
         measurement: &crate::MeasurementConditions,
         batches: &[usize],
     ) -> Self {
-        let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let layers = network.computing_layers();
         let layers = layers.map(|(id, layer)| LayerHeader {
             name: layer.name().into(),
             structure: structure::of(network, id),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use layer_engine::{Engine, EngineError};
-use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::builder::WorkloadBuilder;
 use super::journal::Journal;
@@ -30,7 +30,7 @@ pub(super) struct Session<'a, 'f, E> {
 }
 
 impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
-    /// Measures each layer separately at all batch sizes of the profiler, without the input layer.
+    /// Measures each layer separately at all batch sizes of the profiler, without the input layers.
     /// Returns the rows in topological order.
     ///
     /// # Errors
@@ -38,8 +38,8 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
     /// journal cannot be written.
     pub(super) fn measure_layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;
-        let mut layers = Vec::with_capacity(network.len() - 1);
-        for (id, _) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+        let mut layers = Vec::with_capacity(network.len());
+        for (id, _) in network.computing_layers() {
             layers.extend(self.measure_rows(id, None)?);
         }
         Ok(layers)

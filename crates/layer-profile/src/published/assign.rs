@@ -73,7 +73,7 @@ fn is_relu(row: &PublishedRow) -> bool {
 fn groups(network: &LayerGraph, rows: &[PublishedRow]) -> Result<Vec<Vec<LayerId>>, ProfileError> {
     let kinds: HashSet<&str> =
         rows.iter().filter_map(|row| PublishedProfile::layer_label(&row.kind)).collect();
-    let layers: Vec<(LayerId, &Layer)> = network.layers().skip(1).collect();
+    let layers: Vec<(LayerId, &Layer)> = network.computing_layers().collect();
     let next_layer = |from: usize| {
         let found = layers[from..].iter().position(|(_, layer)| kinds.contains(layer.kind().label()));
         found.map(|offset| from + offset)

@@ -115,7 +115,7 @@ impl PublishedProfile {
         network: &LayerGraph,
         model: &DeviceModel,
     ) -> Result<ImportedProfile, ProfileError> {
-        let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
+        let layers: Vec<LayerId> = network.computing_layers().map(|(id, _)| id).collect();
         let blocks = self.blocks.iter().map(|rows| Block::of(network, rows, &layers, model));
         let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
         let modelled_share = blocks.iter().map(Block::modelled_share).fold(0.0, f64::max);

@@ -27,7 +27,7 @@ proptest! {
     fn time_grows_with_samples_and_shrinks_for_each_sample(samples in 1..200usize, more in 1..200usize) {
         for device in names().iter().map(|name| device(name)) {
             for model in ["digits-cnn", "resnet-18", "inception-v3", "vit-b-16", "gpt2"] {
-                for (_, layer) in network(model).layers().skip(1) {
+                for (_, layer) in network(model).computing_layers() {
                     let few = device.layer_time(layer, samples);
                     let many = device.layer_time(layer, samples + more);
                     let each = |time: Duration, n: usize| time.as_nanos() as f64 / n as f64;
@@ -152,7 +152,7 @@ fn predictions_have_a_range_and_are_marked_outside_what_was_checked() {
 #[test]
 fn an_a100_is_faster_than_a_core() {
     let (a100, core) = (device("a100"), device("cpu-core"));
-    for (_, layer) in network("resnet-50").layers().skip(1) {
+    for (_, layer) in network("resnet-50").computing_layers() {
         assert!(a100.layer_time(layer, 32).total() < core.layer_time(layer, 32).total(), "{}", layer.name());
     }
 }
@@ -176,7 +176,7 @@ fn modelled_profile_holds_the_times_of_the_model() {
     let table = core.profile(&network, &[1, 3, 32]).expect("a profile");
     assert_eq!((table.model(), table.device(), table.origin()), ("digits-cnn", "cpu-core", Origin::Modelled));
     let mut sum = LayerTime::default();
-    for (_, layer) in network.layers().skip(1) {
+    for (_, layer) in network.computing_layers() {
         let time = core.layer_time(layer, 3);
         assert_eq!(table.time(layer.name(), 3).expect("a row"), time);
         sum = sum + time;

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let table = DeviceModel::named("a100")?.profile(&network, &[1, 8, 32])?;
     assert_eq!(table.origin(), Origin::Modelled);
 
-    let names = network.layers().skip(1).map(|(_, layer)| layer.name());
+    let names = network.computing_layers().map(|(_, layer)| layer.name());
     let times: Result<Vec<(&str, LayerTime)>, _> =
         names.map(|name| table.time(name, 16).map(|time| (name, time))).collect();
     let mut times = times?;

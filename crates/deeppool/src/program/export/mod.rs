@@ -325,7 +325,7 @@ impl<'a> Names<'a> {
     /// Returns the number of features or labels of a sample.
     fn sample_elements(&self, part: BatchPart) -> usize {
         match part {
-            BatchPart::Features => self.network.layer(self.network.input()).output_shape().elements(),
+            BatchPart::Features => self.network.sample_elements(),
             BatchPart::Labels => {
                 self.network.layers().map(|(_, layer)| layer.label_count()).max().unwrap_or(0)
             }

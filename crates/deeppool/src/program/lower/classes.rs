@@ -44,7 +44,7 @@ pub(super) fn classes_of_ranks(
         }
         for producer in network.producers(id) {
             let from = placement.ranks(producer);
-            if producer == network.input() {
+            if network.is_input(producer) {
                 // It is loaded where it is needed.
             } else if [id, producer].iter().any(|&id| !placement.division(id).is_whole()) {
                 split_edges.push((producer, id));

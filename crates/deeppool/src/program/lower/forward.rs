@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use layer_engine::{Pass, Role, Storage};
-use layer_graph::{Layer, LayerId, Split};
+use layer_graph::{LayerId, Split};
 
 use super::layout::{TensorLayout, by_part};
 use super::{DistributedValue, Lowering};
@@ -93,7 +93,7 @@ impl Lowering<'_> {
     }
 
     /// Returns a layer's output in the layout in which a consumer reads it: the existing value,
-    /// loaded (for the input layer), or redistributed.
+    /// loaded (for an input layer), or redistributed.
     fn output_in(
         &mut self,
         producer: LayerId,
@@ -103,9 +103,8 @@ impl Lowering<'_> {
         if let Some(value) = known {
             return Ok(value.clone());
         }
-        let layer = self.network.layer(producer);
-        if producer == self.network.input() {
-            let value = self.load_features((consumer, layout), layer);
+        if self.network.is_input(producer) {
+            let value = self.load_features((consumer, layout), producer);
             self.outputs[producer.index()].push(value.clone());
             return Ok(value);
         }
@@ -136,17 +135,18 @@ impl Lowering<'_> {
     fn load_features(
         &mut self,
         (consumer, layout): (LayerId, &TensorLayout),
-        input: &Layer,
+        input: LayerId,
     ) -> DistributedValue {
-        let storage = self.storage_of_features();
-        let sample = input.output_shape().elements();
+        let storage = self.storage_of_input(input);
+        let of_input = self.network.input_elements(input);
         let shards: Vec<_> = layout.of.shards(self.micro_batch.start).collect();
         let buffers = shards.into_iter().map(|(place, shard)| {
-            let range = self.loaded_elements(consumer, place, sample);
+            let range = self.loaded_elements(consumer, place, of_input.len());
             let elements = shard.samples * range.len();
             let program = self.program.rank(place);
-            let contents = Contents::Operand(self.network.input(), Role::Output);
+            let contents = Contents::Operand(input, Role::Output);
             let buffer = program.buffer(elements, storage, contents);
+            let range = of_input.start + range.start..of_input.start + range.end;
             let load = Op::LoadBatch { part: BatchPart::Features, shard, elements: range };
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
             (place, buffer)
@@ -154,9 +154,8 @@ impl Lowering<'_> {
         DistributedValue { buffers: buffers.collect(), layout: layout.clone() }
     }
 
-    /// Returns the number format of the network's input: that of the layers that read it.
-    fn storage_of_features(&self) -> Storage {
-        let input = self.network.input();
+    /// Returns the number format of an input of the network: that of the layers that read it.
+    fn storage_of_input(&self, input: LayerId) -> Storage {
         let reader = self.network.consumers(input).into_iter().next();
         let (id, role) = reader.map_or((input, Role::Output), |(reader, slot)| (reader, Role::Input(slot)));
         role.storage(self.network.layer(id), self.precision)

@@ -285,7 +285,7 @@ impl<'a> Lowering<'a> {
         let sources: BTreeSet<LayerId> = embeddings.flat_map(|id| network.producers(id)).collect();
         for source in sources {
             let readers = network.consumers(source).into_iter().map(|(reader, _)| reader);
-            let other = if source == network.input() {
+            let other = if network.is_input(source) {
                 readers.into_iter().find(|&id| !is_embedding(id))
             } else {
                 Some(source)
@@ -301,7 +301,7 @@ impl<'a> Lowering<'a> {
     fn begin(&mut self, micro_batch: Range<usize>) -> Result<(), Error> {
         self.layout.clear();
         for (id, _) in self.network.layers() {
-            let ranks = if id == self.network.input() { &[0][..] } else { self.placement.ranks(id) };
+            let ranks = if self.network.is_input(id) { &[0][..] } else { self.placement.ranks(id) };
             let ranks = (ranks, self.placement.division(id).parts);
             self.layout.push(self.layouts.even(micro_batch.len(), ranks, &self.lowered)?);
         }

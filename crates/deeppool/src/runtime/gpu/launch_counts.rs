@@ -25,7 +25,7 @@ type Counts = (usize, u64);
 fn resized(model: &str, side: usize) -> LayerGraph {
     let full = zoo::model(model).unwrap();
     let mut net = LayerGraph::new(model, Shape::image(3, side, side)).unwrap();
-    for (id, layer) in full.layers().skip(1) {
+    for (id, layer) in full.computing_layers() {
         net.add(layer.name(), layer.kind().clone(), full.producers(id)).unwrap();
     }
     net

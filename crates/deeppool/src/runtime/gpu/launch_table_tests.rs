@@ -37,7 +37,7 @@ fn network() -> LayerGraph {
 
 /// A program with all-reduces of several buffers, redistributions and metrics on rank 0.
 fn program(net: &LayerGraph) -> Program {
-    let ranks = net.layers().skip(1).map(|(_, layer)| match layer.name() {
+    let ranks = net.computing_layers().map(|(_, layer)| match layer.name() {
         "scores" | "loss" => vec![0],
         _ => vec![0, 1],
     });

@@ -163,7 +163,7 @@ fn zoo_layers_can_be_prepared() {
     let layouts = [ImageLayout::ChannelsFirst, ImageLayout::ChannelsLast];
     on_device(0, |engine| {
         for name in zoo::names() {
-            for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
+            for (_, layer) in zoo::model(name).unwrap().computing_layers() {
                 if matches!(layer.kind(), LayerKind::Opaque(_)) {
                     continue;
                 }

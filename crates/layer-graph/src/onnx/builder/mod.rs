@@ -86,12 +86,12 @@ pub(super) struct Parameters {
 }
 
 impl<'a> Builder<'a> {
-    /// Creates the builder of a network with the given name, which holds only the input. Evaluates
+    /// Creates the builder of a network with the given name, which holds only the inputs. Evaluates
     /// the constants of the file.
     ///
     /// # Errors
-    /// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or if
-    /// a dimension of the input other than the batch is not fixed. If constants have problems too,
+    /// [`OnnxError::Signature`] if the graph does not have an input and exactly one output, or if a
+    /// dimension of an input other than the batch is not fixed. If constants have problems too,
     /// or operators are not supported, [`OnnxError::Multiple`] with all of these.
     pub(super) fn new(
         name: &str,
@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
         let (constants, folded) =
             constants(&graph.initializer, &nodes, &needed, (batch, read_apart), &mut unread);
         let (unknown, problems): (HashSet<_>, Vec<_>) = unread.into_iter().unzip();
-        let Signature { input, batch, network, output } = match signature {
+        let Signature { inputs: layers, batch, network, output } = match signature {
             Ok(signature) => signature,
             Err(problem) => {
                 let rest = (0..nodes.len()).filter(|i| needed.contains(i) && !folded.contains(i));
@@ -132,7 +132,6 @@ impl<'a> Builder<'a> {
             let dims = info.dims().filter(|dims| !dims.is_empty())?;
             Some((info.name.as_str(), dims[1..].to_vec()))
         });
-        let layers = HashMap::from([(input, network.input())]);
         Ok(Self {
             opset,
             batch,

@@ -300,7 +300,7 @@ fn define<'a>(
 ) -> Result<(), OnnxError> {
     let replay = match (from.sample(), to.sample()) {
         (Some(from), Some(to)) if from == to => Replay::Same,
-        (Some(from), Some(to)) if to.len() == 1 && from.len() == 3 => Replay::Kind(LayerKind::Flatten),
+        (Some(from), Some(to)) if to.len() == 1 && from.len() > 1 => Replay::Kind(LayerKind::Flatten),
         (Some(_), Some(to)) if !to.is_empty() => Replay::Kind(Reshape { output: Shape::new(to) }.into()),
         _ => Replay::None(mixed()),
     };

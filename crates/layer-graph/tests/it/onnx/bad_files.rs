@@ -86,9 +86,9 @@ fn all_problems_of_a_file_are_named_at_once() {
     );
 
     // Operators are also checked if the inputs of the file are invalid.
-    let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Mish", "x", "y", &[]);
+    let two = Model::new(13, &[1, 6], &[1, 6]).output("aux", &[1, 6]).node("Mish", "x", "y", &[]);
     let message = error(&two).to_string();
-    let expected = "2 problems: expected one of the inputs, found 2: x, mask; operator `Mish` (node `node1`)";
+    let expected = "2 problems: expected one of the outputs, found 2: y, aux; operator `Mish` (node `node1`)";
     assert!(message.starts_with(expected), "{message}");
 
     // A long list is truncated, on one line.
@@ -151,9 +151,10 @@ fn nodes_that_the_output_does_not_depend_on_are_ignored() {
 }
 
 #[test]
-fn models_need_one_input_and_one_output() {
-    let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Relu", "x", "y", &[]);
-    assert_eq!(error(&two).to_string(), "expected one of the inputs, found 2: x, mask");
+fn models_need_inputs_of_one_batch_and_one_output() {
+    let two = Model::new(13, &[1, 6], &[1, 6]).input("gate", &[2, 6]).node("Mul", "x gate", "y", &[]);
+    let expected = "the inputs `x` and `gate` have batches of 1 and 2 samples";
+    assert_eq!(error(&two).to_string(), expected);
     let two = Model::new(13, &[1, 6], &[1, 6]).output("aux", &[1, 6]).node("Relu", "x", "y", &[]);
     assert_eq!(error(&two).to_string(), "expected one of the outputs, found 2: y, aux");
     let open = Model::new(13, &[1, 3, -1, -1], &[1, 3]).node("Relu", "x", "y", &[]);

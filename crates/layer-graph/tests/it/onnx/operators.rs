@@ -17,7 +17,7 @@ fn network(model: &Model) -> LayerGraph {
 fn layers(model: &Model) -> Vec<(LayerKind, Vec<usize>)> {
     let network = network(model);
     let count = network.len() - 2;
-    let inner = network.layers().skip(1).take(count);
+    let inner = network.computing_layers().take(count);
     inner.map(|(_, layer)| (layer.kind().clone(), layer.output_shape().dims().to_vec())).collect()
 }
 

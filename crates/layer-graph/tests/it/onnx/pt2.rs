@@ -204,7 +204,7 @@ fn images() -> Program {
 }
 
 fn kinds(network: &LayerGraph) -> Vec<LayerKind> {
-    network.layers().skip(1).map(|(_, layer)| layer.kind().clone()).collect()
+    network.computing_layers().map(|(_, layer)| layer.kind().clone()).collect()
 }
 
 #[test]

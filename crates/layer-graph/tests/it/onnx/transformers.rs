@@ -17,7 +17,7 @@ const WIDTH: usize = 8;
 /// Returns the kind of each layer between the input and the loss, without rearrangements.
 fn kinds(imported: &Imported) -> Vec<LayerKind> {
     let count = imported.graph.len() - 2;
-    imported.graph.layers().skip(1).take(count).map(|(_, layer)| layer.kind().clone()).collect()
+    imported.graph.computing_layers().take(count).map(|(_, layer)| layer.kind().clone()).collect()
 }
 
 fn read(model: &Model) -> Result<Imported, OnnxError> {
