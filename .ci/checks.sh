@@ -254,6 +254,14 @@ optional_features() {
     )
 }
 
+# Waits for the lints and the documentation of optional features, which are made beside tests.
+linted() {
+    local status=0
+    wait "$linting" || status=$?
+    cat "$lint_log"
+    return "$status"
+}
+
 # Waits for the check with the oldest Rust, which runs beside other steps.
 oldest_rust() {
     local status=0
