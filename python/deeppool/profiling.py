@@ -257,6 +257,8 @@ def _needs_gradient(traced: Traced) -> dict[str, bool]:
 def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> torch.Tensor:
     if layer.kind == "softmax_cross_entropy":
         return torch.zeros(scores.shape[:-1], dtype=torch.long, device=scores.device)
+    if layer.kind == "elementwise_loss" and traced.targets is None:
+        return torch.zeros_like(scores)
     assert traced.targets is not None
     return batch_like(traced.targets.to(scores.device), len(scores))
 

@@ -282,3 +282,17 @@ def test_gradients_of_a_kind_match_pytorch(name):
         check = check_gradients(traced, inputs, torch.randint(CLASSES, (samples, *positions)))
         assert check.largest_difference <= BOUNDS.get(name, BOUND), f"{name}, shape {shape}: {check}"
         assert max(float(gradient.abs().max()) for gradient in check.gradients.values()) > 1e-4
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()], ids=["squared", "binary"])
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_gradients_of_losses_of_elements_match_pytorch(loss, seed):
+    torch.manual_seed(seed)
+    draw = random.Random(seed)
+    features, outputs, samples = (draw.randint(1, 9) for _ in range(3))
+    module = nn.Sequential(nn.Linear(features, 6), nn.Tanh(), nn.Linear(6, outputs))
+    x, targets = torch.randn(samples, features), torch.rand(samples, outputs)
+    traced = trace(module, x, loss=loss)
+    assert not traced.opaque
+    check = check_gradients(traced, x, targets)
+    assert check.largest_difference < BOUND, str(check)

@@ -646,7 +646,7 @@ def test_default_loss_is_a_cross_entropy_layer():
     assert traced.layers[-1].kind == "softmax_cross_entropy"
 
 
-@pytest.mark.parametrize("loss", [nn.MSELoss(), lambda output, target: ((output - target) ** 2).mean()])
+@pytest.mark.parametrize("loss", [nn.L1Loss(), lambda output, target: ((output - target) ** 2).mean()])
 def test_custom_loss_is_opaque(loss):
     module, x, targets = nn.Linear(4, 3), torch.randn(5, 4), torch.randn(5, 3)
     traced = trace(module, x, loss=loss, targets=targets)
@@ -657,6 +657,21 @@ def test_custom_loss_is_opaque(loss):
     assert traced.network.layers[-1].name == "loss"
     with pytest.raises(TraceError, match="give `targets`"):
         trace(module, x, loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [(nn.MSELoss(), "mean_squared_error"), (F.binary_cross_entropy_with_logits, "binary_cross_entropy")],
+)
+def test_losses_of_elements_have_a_kind(loss, kind):
+    module, x = nn.Linear(4, 3), torch.randn(5, 4)
+    targets = torch.rand(5, 3)
+    traced = trace(module, x, loss=loss)
+    assert not traced.opaque and traced.graph["layers"][-1]["op"] == {"elementwise_loss": kind}
+    losses = traced.islands["loss"](traced.run(x), targets)
+    assert losses.mean().item() == pytest.approx(loss(module(x), targets).item())
+    weighted = nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))
+    assert list(trace(module, x, loss=weighted, targets=targets).opaque) == ["loss"]
 
 
 def test_loss_of_pixel_scores_matches_cross_entropy():

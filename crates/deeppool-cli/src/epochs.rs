@@ -200,8 +200,7 @@ impl Epochs {
         bar.set_message(format!("batch {batch}, seed {seed}"));
         let run = train_to_target(&config, self.target, &|at| {
             if let Progress::Epoch(epoch) = at {
-                let accuracy = epoch.test_accuracy * 100.0;
-                bar.set_message(format!("batch {batch}, seed {seed}, epoch {}: {accuracy:.1}%", epoch.epoch));
+                bar.set_message(format!("batch {batch}, seed {seed}, epoch {}: {}", epoch.epoch, epoch.test));
             }
         });
         match (run, partial) {

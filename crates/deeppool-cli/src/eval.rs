@@ -8,7 +8,7 @@ use clap::Args;
 use command_line::numbers::within;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
-use deeppool::train::TrainConfig;
+use deeppool::train::{Evaluation, TrainConfig};
 use serde_json::json;
 
 use super::checkpoints::weights_of;
@@ -75,19 +75,17 @@ impl Eval {
         let options = LowerOptions::default().with_precision(self.precision.of(self.on.engine())?);
         let training = LoweredTraining::new(&network, placement, self.batch, options);
         let config = TrainConfig::new(&dataset, &training).with_initial(Some(&weights));
-        let accuracy = evaluate_on(self.on.engine(), &config, TIMEOUT)?;
+        let Evaluation { loss, accuracy, .. } = evaluate_on(self.on.engine(), &config, TIMEOUT)?;
         let samples = dataset.test().len();
         if self.json {
             print_json(&json!({
-                "model": network.name(), "data": dataset.name(), "samples": samples, "accuracy": accuracy,
+                "model": network.name(), "data": dataset.name(), "samples": samples, "loss": loss,
+                "accuracy": accuracy,
             }));
         } else {
-            print_message!(
-                "{} on {}: {:.2}% of {samples} held-out samples",
-                network.name(),
-                dataset.name(),
-                accuracy * 100.0
-            );
+            let (model, data) = (network.name(), dataset.name());
+            let right = accuracy.map(|accuracy| format!("{:.2}% of ", accuracy * 100.0)).unwrap_or_default();
+            print_message!("{model} on {data}: {right}{samples} held-out samples, mean loss {loss:.4}");
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use command_line::numbers::within;
-use deeppool::train::{Progress, TrainConfig, TrainReport, evaluate, train};
+use deeppool::train::{Evaluation, Progress, TrainConfig, TrainReport, evaluate, train};
 use layer_engine::Precision;
 use layer_profile::NumberFormat;
 
@@ -215,8 +215,8 @@ pub(crate) fn train_on(
     }
 }
 
-/// Returns the fraction (0 to 1) of test samples that the configured initial weights classify
-/// correctly. `timeout` is the maximum time for which ranks on GPUs wait for each other.
+/// Returns the results of the configured initial weights on the test samples. `timeout` is the
+/// maximum time for which ranks on GPUs wait for each other.
 ///
 /// # Errors
 /// If the engine fails, or this build lacks CUDA.
@@ -224,7 +224,7 @@ pub(crate) fn evaluate_on(
     engine: RankEngine,
     config: &TrainConfig<'_>,
     timeout: Duration,
-) -> anyhow::Result<f64> {
+) -> anyhow::Result<Evaluation> {
     match engine {
         RankEngine::Cpu => Ok(evaluate(config)?),
         RankEngine::Cuda => evaluate_by_cuda(config, timeout),
@@ -245,7 +245,7 @@ fn train_by_cuda(
 }
 
 #[cfg(feature = "cuda")]
-fn evaluate_by_cuda(config: &TrainConfig<'_>, timeout: Duration) -> anyhow::Result<f64> {
+fn evaluate_by_cuda(config: &TrainConfig<'_>, timeout: Duration) -> anyhow::Result<Evaluation> {
     Ok(deeppool::train::evaluate_on_gpus(config, timeout)?)
 }
 

@@ -131,7 +131,7 @@ impl RunProgress {
             }
             Progress::Epoch(epoch) => {
                 json!({"event": "epoch", "epoch": epoch.epoch, "train_loss": epoch.train_loss,
-                    "test_accuracy": epoch.test_accuracy,
+                    "test_loss": epoch.test.loss, "test_accuracy": epoch.test.accuracy,
                     "foreground_samples_per_s": epoch.foreground_samples_per_s,
                     "background_samples_per_s": epoch.background_samples_per_s})
             }
@@ -219,10 +219,10 @@ impl Drop for MetricsState {
 
 fn epoch_line(epoch: &EpochReport, epochs: u64) -> String {
     format!(
-        "epoch {:>3}/{epochs}  loss {:.4}  test accuracy {:.2}%  foreground {}  background {}",
+        "epoch {:>3}/{epochs}  loss {:.4}  {}  foreground {}  background {}",
         epoch.epoch,
         epoch.train_loss,
-        epoch.test_accuracy * 100.0,
+        epoch.test,
         rate(epoch.foreground_samples_per_s),
         rate(epoch.background_samples_per_s),
     )

@@ -422,7 +422,7 @@ impl Train {
             .iter()
             .map(|epoch| {
                 json!({"epoch": epoch.epoch, "train_loss": epoch.train_loss,
-                    "test_accuracy": epoch.test_accuracy,
+                    "test_loss": epoch.test.loss, "test_accuracy": epoch.test.accuracy,
                     "foreground_samples_per_s": epoch.foreground_samples_per_s,
                     "background_samples_per_s": epoch.background_samples_per_s})
             })

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} parameters", network.parameter_count());
     let report = train(&config, &|progress| {
         if let Progress::Epoch(epoch) = progress {
-            let (loss, accuracy) = (epoch.train_loss, epoch.test_accuracy * 100.0);
+            let (loss, accuracy) = (epoch.train_loss, epoch.test.score() * 100.0);
             println!("epoch {}  loss {loss:.4}  test accuracy {accuracy:.2}%", epoch.epoch);
         }
     })?;

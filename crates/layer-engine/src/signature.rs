@@ -35,8 +35,9 @@ pub enum Role {
     /// channel.
     GradientMoments,
     /// Two elements: the loss summed over the shard's samples, and the number of samples classified
-    /// correctly. A sequence counts as the fraction of its positions that are correct. Those of the
-    /// parts of a loss add up to those of the whole layer.
+    /// correctly. A sequence counts as the fraction of its positions that are correct, several
+    /// probabilities as the fraction on the right side of one half. Zero for a mean squared error.
+    /// Those of the parts of a loss add up to those of the whole layer.
     Metrics,
     /// Gradient of the output: `samples x output shape`.
     OutputGradient,
@@ -141,8 +142,8 @@ impl Signature {
     fn of_original_pass(layer: &Layer, pass: Pass) -> Option<Self> {
         use LayerKind as K;
         use Role::{
-            GradientMoments, Input, InputGradient, Moments, Output, OutputGradient, ParameterGradient,
-            Parameters, Saved, Statistics,
+            GradientMoments, Input, InputGradient, Labels, Metrics, Moments, Output, OutputGradient,
+            ParameterGradient, Parameters, Saved, Statistics,
         };
         let slots = 0..layer.input_shapes().len();
         let (reads, writes) = match (layer.kind(), pass) {
@@ -159,6 +160,12 @@ impl Signature {
             }
             (K::Opaque(opaque), _) => return Self::of_opaque(layer, opaque, pass),
             (K::SoftmaxCrossEntropy, _) => return Self::of_cross_entropy(pass),
+            (K::ElementwiseLoss(_), Pass::Forward | Pass::Infer) => {
+                (vec![Input(0), Labels], vec![Output, Metrics])
+            }
+            (K::ElementwiseLoss(_), Pass::Backward) => {
+                (vec![Input(0), Labels, OutputGradient], vec![InputGradient(0)])
+            }
             (K::MultiHeadAttention(_), _) => return Self::of_attention(layer, pass),
             (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
             (K::BatchNorm(_), Pass::Forward) => {

@@ -1,6 +1,6 @@
 //! A layer of a network, with the sizes and costs that follow from its kind and its shapes.
 
-use crate::{LayerKind, LayerTensor, MultiHeadAttention, Scale, Shape, TensorBox};
+use crate::{ElementwiseLoss, LayerKind, LayerTensor, MultiHeadAttention, Scale, Shape, TensorBox};
 
 /// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
@@ -169,12 +169,13 @@ impl Layer {
     }
 
     /// Returns the number of labels of one sample: one for each position for a
-    /// [`LayerKind::SoftmaxCrossEntropy`], the declared number for an opaque loss, 0 for other
-    /// kinds.
+    /// [`LayerKind::SoftmaxCrossEntropy`], one for each element for a
+    /// [`LayerKind::ElementwiseLoss`], the declared number for an opaque loss, 0 for other kinds.
     #[must_use]
     pub fn label_count(&self) -> usize {
         match &self.kind {
             LayerKind::SoftmaxCrossEntropy => self.inputs[0].elements() / self.inputs[0].innermost(),
+            LayerKind::ElementwiseLoss(_) => self.inputs[0].elements(),
             LayerKind::Opaque(opaque) => opaque.labels.unwrap_or_default(),
             _ => 0,
         }
@@ -279,6 +280,8 @@ impl Layer {
             LayerKind::AdaptiveAvgPool2d(_) => inputs,
             LayerKind::Add => times(outputs, self.inputs.len() as u64 - 1),
             LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => times(5, inputs),
+            LayerKind::ElementwiseLoss(ElementwiseLoss::MeanSquaredError) => times(3, inputs),
+            LayerKind::ElementwiseLoss(ElementwiseLoss::BinaryCrossEntropy) => times(10, inputs),
             LayerKind::Opaque(opaque) => opaque.forward.flops,
         }
     }

@@ -120,7 +120,7 @@ fn residual_network(dataset: &Dataset) -> Result<LayerGraph, GraphError> {
     }
     x = net.add("pool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
-    x = net.add("fc", Linear::new(dataset.classes()), [x])?;
+    x = net.add("fc", Linear::new(dataset.classes().unwrap_or_default()), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)
 }
@@ -223,7 +223,7 @@ impl TrainedNetwork {
         let of_epochs = Mutex::new(Vec::new());
         train(&config, &|progress| {
             if let (Progress::Epoch(epoch), Ok(mut of_epochs)) = (progress, of_epochs.lock()) {
-                of_epochs.push((epoch.train_loss, epoch.test_accuracy));
+                of_epochs.push((epoch.train_loss, epoch.test.accuracy.unwrap_or_default()));
             }
         })?;
         Ok(LearningCurve(of_epochs.into_inner().unwrap_or_default()))

@@ -219,6 +219,8 @@ def _targets_like(traced: Traced, targets: torch.Tensor | None) -> torch.Tensor:
     if targets is not None:
         return targets
     scores = {layer.name: layer.output_shape for layer in traced.layers}[traced.output]
+    if traced.layers[-1].kind == "elementwise_loss":
+        return torch.zeros((1, *scores))
     for shape in ((), scores[1:], scores[:-1]):
         indices = torch.zeros((1, *shape), dtype=torch.long)
         if traced.loss.problem_of(indices) is None:

@@ -59,13 +59,13 @@ def check_gradients(
 ) -> GradientCheck:
     """Computes the loss and gradients of a batch by PyTorch and by the CPU engine of ``deeppool train``.
 
-    Both compute in double precision. The module does not change. The network must have no opaque layer and
-    the default loss. Dropout must be off (``p=0``), because PyTorch and the engine draw different numbers.
+    Both compute in double precision. The module does not change. The network must have no opaque layer,
+    also as its loss. Dropout must be off (``p=0``), because PyTorch and the engine draw different numbers.
 
     Args:
         traced: The traced module.
         inputs: Inputs of the module, of shape ``(samples, ...)``; a sequence if there are several.
-        targets: Classes of the samples, or of their positions.
+        targets: Classes of the samples or of their positions, or numbers for a loss of elements.
 
     Raises:
         deeppool.InputError: The engine cannot run the network, or a parameter does not belong to the leaf

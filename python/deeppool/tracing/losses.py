@@ -36,6 +36,12 @@ ELEMENTWISE: dict[type[nn.Module], tuple[Callable[..., torch.Tensor], tuple[str,
     nn.BCEWithLogitsLoss: (F.binary_cross_entropy_with_logits, ("weight", "pos_weight")),
 }
 
+#: Losses with a layer kind if they have no options that are set.
+KINDS: dict[type[nn.Module], str] = {
+    nn.MSELoss: "mean_squared_error",
+    nn.BCEWithLogitsLoss: "binary_cross_entropy",
+}
+
 #: Losses of classes, whose denominator depends on the targets, with their functions and options.
 OF_CLASSES: dict[type[nn.Module], tuple[Callable[..., torch.Tensor], tuple[str, ...]]] = {
     nn.CrossEntropyLoss: (F.cross_entropy, ("weight", "ignore_index", "label_smoothing")),
@@ -139,6 +145,10 @@ def drafts(
         assert loss is not None
         found = Loss(_name(loss), _by_sample(loss), function=loss, is_known=False)
     island = of_function(found.name, lambda *inputs: found.values(*inputs), (1,))
+    for one, name in KINDS.items():
+        options = _options(loss, one)
+        if options is not None and all(value is None for value in options().values()):
+            return [Draft("loss", {"elementwise_loss": name}, [output], island)], found
     return [Draft("loss", None, [output], island, f"the loss is {found.name}")], found
 
 

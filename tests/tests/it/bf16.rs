@@ -123,7 +123,7 @@ fn evaluation_matches_single_precision() {
         let placement = Placement::new(&network, gpus, ranks.collect()).unwrap();
         let lowering = LowerOptions::default().with_precision(precision);
         let training = LoweredTraining::new(&network, placement, BATCH, lowering);
-        evaluate(&TrainConfig::new(&dataset, &training).with_initial(Some(&weights))).unwrap()
+        evaluate(&TrainConfig::new(&dataset, &training).with_initial(Some(&weights))).unwrap().score()
     };
     let expected = accuracy(Precision::F32, 1);
     for gpus in [1, 3] {

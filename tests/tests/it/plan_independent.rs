@@ -73,7 +73,7 @@ fn training_is_bitwise_reproducible() {
     let placement = scattered(&network, 3, 7).unwrap();
     let (a, b) = (run.with(&placement).unwrap(), run.with(&placement).unwrap());
     assert_eq!(a.losses, b.losses);
-    assert_eq!(a.epochs[0].test_accuracy.to_bits(), b.epochs[0].test_accuracy.to_bits());
+    assert_eq!(a.epochs[0].test.score().to_bits(), b.epochs[0].test.score().to_bits());
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn recomputation_of_activations_is_bitwise_exact() {
             assert!(count > 0 || ranks > 1, "no activation is recomputed");
             let recomputed = Run { lowering, ..run }.with(&placement).unwrap();
             assert_eq!(kept.losses, recomputed.losses, "{} on {ranks} ranks", network.name());
-            let accuracy = |report: &TrainReport| report.epochs[0].test_accuracy.to_bits();
+            let accuracy = |report: &TrainReport| report.epochs[0].test.score().to_bits();
             assert_eq!(accuracy(&kept), accuracy(&recomputed), "{} on {ranks} ranks", network.name());
         }
     }
@@ -159,7 +159,7 @@ fn losses_with_synchronized_batch_norm_and_clipping_do_not_depend_on_the_plan() 
             let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
             let distance = distance(&alone.losses, &report.losses);
             assert!(distance <= TOLERANCE, "{ranks} ranks, seed {seed}: {distance:.1e}");
-            let accuracies = [alone.epochs[0].test_accuracy, report.epochs[0].test_accuracy];
+            let accuracies = [alone.epochs[0].test.score(), report.epochs[0].test.score()];
             assert!((accuracies[0] - accuracies[1]).abs() < 0.01, "{accuracies:?}");
         }
     }
@@ -180,7 +180,7 @@ fn batch_norm_per_shard_changes_losses_but_reaches_the_accuracy() {
     let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
     let sharded = run.with(&planned(&network, 32, 4, Mode::DataParallel).unwrap()).unwrap();
     assert!(distance(&alone.losses, &sharded.losses) > TOLERANCE);
-    assert!(sharded.epochs[1].test_accuracy > 0.85, "{}", sharded.epochs[1].test_accuracy);
+    assert!(sharded.epochs[1].test.score() > 0.85, "{}", sharded.epochs[1].test.score());
 }
 
 /// Returns a transformer of one block whose head shares the weight of the embedding.

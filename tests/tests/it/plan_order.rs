@@ -66,7 +66,7 @@ proptest! {
         for (a, b) in by_id.losses.iter().zip(&by_plan.losses) {
             prop_assert!((a - b).abs() <= 1e-4 * a.abs(), "{} and {}", a, b);
         }
-        let accuracies = [by_id, by_plan].map(|report| report.epochs[0].test_accuracy);
+        let accuracies = [by_id, by_plan].map(|report| report.epochs[0].test.score());
         prop_assert!((accuracies[0] - accuracies[1]).abs() < 0.01, "{:?}", accuracies);
     }
 }

@@ -125,8 +125,9 @@ impl Evaluations {
             return;
         }
         self.rounds = epoch.epoch;
-        self.best = self.best.max(epoch.test_accuracy);
-        if epoch.test_accuracy >= target {
+        let accuracy = epoch.test.accuracy.unwrap_or_default();
+        self.best = self.best.max(accuracy);
+        if accuracy >= target {
             self.reached = Some(epoch.epoch);
         }
     }

@@ -10,13 +10,13 @@ use super::{DataError, Samples};
 
 /// Labelled samples of one shape, split into a training part and a held-out test part.
 ///
-/// Both parts have samples, all of the data set's shape, every label is below the number of
-/// classes, and every feature is finite.
+/// Both parts have samples, all of the data set's shape, every label is a class if the data set has
+/// classes, and every number is finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     name: String,
     shape: Shape,
-    classes: usize,
+    classes: Option<usize>,
     train: Samples,
     test: Samples,
     hash: Hash,
@@ -35,19 +35,19 @@ impl PartialEq for Hash {
 
 impl Dataset {
     /// Creates a data set from samples in memory. `shape` is the shape of one sample, and `classes`
-    /// the number of classes.
+    /// the number of classes, or `None` if labels are any numbers.
     ///
     /// # Errors
     /// [`DataError`] if a part is empty, has samples of another size than `shape`, a label that is
-    /// not below `classes`, or a feature that is not finite.
+    /// no class, or a number that is not finite.
     pub fn new(
         name: impl Into<String>,
         shape: Shape,
-        classes: usize,
+        classes: impl Into<Option<usize>>,
         train: Samples,
         test: Samples,
     ) -> Result<Self, DataError> {
-        let name = name.into();
+        let (name, classes) = (name.into(), classes.into());
         for (part, samples) in [("training", &train), ("test", &test)] {
             let origin = || format!("{part} part of data set `{name}`");
             if samples.is_empty() {
@@ -89,9 +89,9 @@ impl Dataset {
         &self.shape
     }
 
-    /// Number of classes. Labels are numbers of classes from 0, and below it.
+    /// Number of classes, if the data set has classes. Labels are then numbers of classes, from 0.
     #[must_use]
-    pub fn classes(&self) -> usize {
+    pub fn classes(&self) -> Option<usize> {
         self.classes
     }
 
@@ -113,20 +113,22 @@ impl Dataset {
             let mut hash = Sha256::new();
             hash.update(&self.name);
             for samples in [&self.train, &self.test] {
-                add_samples(&mut hash, samples);
+                add_samples(&mut hash, samples, self.classes.is_some());
             }
             hash.finalize().into()
         })
     }
 }
 
-fn add_samples(hash: &mut Sha256, samples: &Samples) {
+fn add_samples(hash: &mut Sha256, samples: &Samples, has_classes: bool) {
     hash.update((samples.len() as u64).to_le_bytes());
     let mut bytes = Vec::new();
     for sample in 0..samples.len() {
         bytes.clear();
         bytes.extend(samples.features(sample).iter().flat_map(|value| value.to_le_bytes()));
-        bytes.extend(samples.labels_of(sample).iter().flat_map(|label| label.to_le_bytes()));
+        let of_label =
+            |label: &f32| if has_classes { (*label as u32).to_le_bytes() } else { label.to_le_bytes() };
+        bytes.extend(samples.labels_of(sample).iter().flat_map(of_label));
         hash.update(&bytes);
     }
 }
@@ -144,18 +146,22 @@ pub(super) fn elements(shape: &Shape) -> Option<usize> {
     product.filter(|&count| count > 0 && !shape.dims().is_empty())
 }
 
-/// Checks that every label is below `classes`, the number of classes. Each sample has `label_count`
-/// consecutive labels. `origin` returns the name of the file or part for the error.
+/// Checks that every label is one of `classes` classes, or else a finite number. Each sample has
+/// `label_count` consecutive labels. `origin` returns the name of the file or part for the error.
 ///
 /// # Errors
 /// [`DataError::Label`] with the first label that is not.
 pub(super) fn check_labels(
-    labels: &[u32],
+    labels: &[f32],
     label_count: usize,
-    classes: usize,
+    classes: Option<usize>,
     origin: impl FnOnce() -> String,
 ) -> Result<(), DataError> {
-    match labels.iter().position(|&label| label as usize >= classes) {
+    let is_valid = |label: f32| match classes {
+        Some(classes) => label.fract() == 0.0 && label >= 0.0 && (label as usize) < classes,
+        None => label.is_finite(),
+    };
+    match labels.iter().position(|&label| !is_valid(label)) {
         Some(place) => {
             let (index, label) = (place / label_count, labels[place]);
             Err(DataError::Label { origin: origin(), index, label, classes })

@@ -37,7 +37,7 @@ fn parse(text: &str) -> Result<Dataset, DataError> {
         let (image, label) = parse_row(line).ok_or(DataError::Row { line: index + 1 })?;
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
         standardiser.append(&image, features);
-        labels.push(u32::from(label));
+        labels.push(f32::from(label));
     }
     let train = Samples::new(PIXELS, train.0, train.1)?;
     let test = Samples::new(PIXELS, test.0, test.1)?;

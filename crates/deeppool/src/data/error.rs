@@ -116,17 +116,20 @@ pub enum DataError {
         /// The file, or the part of the data set.
         origin: String,
     },
-    /// A label is not a class of the data set.
-    #[error("{origin}: sample {index} has label {label}, but labels must be below {classes}")]
+    /// A label is not a class of the data set, or not finite.
+    #[error(
+        "{origin}: sample {index} has label {label}, but labels must be {}",
+        match classes { Some(classes) => format!("whole numbers below {classes}"), None => "finite".into() }
+    )]
     Label {
         /// The file, or the part of the data set.
         origin: String,
         /// Index of the sample in the file or part, from 0.
         index: usize,
         /// The invalid label.
-        label: u32,
-        /// Number of classes; labels must be below it.
-        classes: usize,
+        label: f32,
+        /// Number of classes, if labels are classes.
+        classes: Option<usize>,
     },
     /// Samples have a feature that is not finite.
     #[error(
@@ -220,22 +223,22 @@ pub enum DataError {
         /// Shape of the network's input for one sample.
         expected: Shape,
     },
-    /// The network has another number of classes than the data set.
+    /// The network has another number of classes than the data set, or one of them has none.
     #[error(
-        "data set `{dataset}` has {found} classes, but layer `{layer}` of network `{network}` \
-         has {expected}"
+        "data set `{dataset}` has {}, but layer `{layer}` of network `{network}` has {}",
+        shown(*found), shown(*expected)
     )]
     Classes {
         /// Name of the data set.
         dataset: String,
-        /// Number of classes of the data set.
-        found: usize,
+        /// Number of classes of the data set, if it has any.
+        found: Option<usize>,
         /// Name of the network.
         network: String,
         /// Name of the loss layer.
         layer: String,
-        /// Number of classes of the loss layer.
-        expected: usize,
+        /// Number of classes of the loss layer, if it has any.
+        expected: Option<usize>,
     },
     /// The network classifies another number of positions of a sequence than the data set has
     /// labels per sample.
@@ -296,4 +299,8 @@ pub enum DataError {
         /// Number of samples of the batch.
         batch: usize,
     },
+}
+
+fn shown(classes: Option<usize>) -> String {
+    classes.map_or_else(|| "numbers as labels".into(), |classes| format!("{classes} classes"))
 }

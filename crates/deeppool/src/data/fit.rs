@@ -6,8 +6,8 @@ use super::{DataError, Dataset};
 
 impl Dataset {
     /// Checks that a network can be trained on this data set: its [samples' shape] is that of the
-    /// data, every loss layer has the same number of classes and of labels per sample as the
-    /// data, and all features are numbers of tokens if an embedding reads them.
+    /// data, every loss layer has the same number of classes, or none, and of labels per sample as
+    /// the data, and all features are numbers of tokens if an embedding reads them.
     ///
     /// # Errors
     /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`],
@@ -96,10 +96,12 @@ pub(super) fn vocabulary(network: &LayerGraph, input: LayerId) -> Option<(&Layer
     embeddings.min_by_key(|&(_, vocabulary)| vocabulary)
 }
 
-/// Returns the network's loss layers, each with its number of classes.
-pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, usize)> {
+/// Returns the network's loss layers, each with its number of classes; `None` for a loss against
+/// numbers.
+pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, Option<usize>)> {
     network.layers().filter_map(|(_, layer)| match (layer.kind(), layer.input_shapes()) {
-        (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, scores.innermost())),
+        (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, Some(scores.innermost()))),
+        (LayerKind::ElementwiseLoss(_), _) => Some((layer, None)),
         _ => None,
     })
 }

@@ -1,16 +1,17 @@
-//! Labelled samples in memory. *Features* are the values of a sample that are the input of the
-//! network. A *label* is the number of a class, from 0.
+//! Labelled samples in memory. *Features* are the values of a sample that are the inputs of the
+//! network. A *label* is the number of a class, from 0, or the number that an element of the output
+//! should be.
 
 use super::DataError;
 
-/// Labelled samples in memory. A sample has one label, or one for each classified position of a
-/// sequence.
+/// Labelled samples in memory. A sample has one label, one for each classified position of a
+/// sequence, or one for each element of the output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     sample_elements: usize,
     features: Vec<f32>,
     label_count: usize,
-    labels: Vec<u32>,
+    labels: Vec<f32>,
 }
 
 impl Samples {
@@ -20,7 +21,7 @@ impl Samples {
     /// # Errors
     /// [`DataError::FeatureCount`] if the number of features is not the number of labels times
     /// `sample_elements`.
-    pub fn new(sample_elements: usize, features: Vec<f32>, labels: Vec<u32>) -> Result<Self, DataError> {
+    pub fn new(sample_elements: usize, features: Vec<f32>, labels: Vec<f32>) -> Result<Self, DataError> {
         Self::of_sequences(sample_elements, features, 1, labels)
     }
 
@@ -34,7 +35,7 @@ impl Samples {
         sample_elements: usize,
         features: Vec<f32>,
         label_count: usize,
-        labels: Vec<u32>,
+        labels: Vec<f32>,
     ) -> Result<Self, DataError> {
         let samples =
             labels.len().checked_div(label_count).filter(|samples| samples * label_count == labels.len());
@@ -80,19 +81,19 @@ impl Samples {
         self.label_count
     }
 
-    /// Returns the labels of sample `index`, from 0: one, or one for each classified position of a
-    /// sequence.
+    /// Returns the labels of sample `index`, from 0: one, one for each classified position of a
+    /// sequence, or one for each element of the output.
     ///
     /// # Panics
     /// If `index` is not below [`len`](Self::len).
     #[must_use]
-    pub fn labels_of(&self, index: usize) -> &[u32] {
+    pub fn labels_of(&self, index: usize) -> &[f32] {
         &self.labels[index * self.label_count..][..self.label_count]
     }
 
     /// Returns the labels of all samples, one sample after another.
     #[must_use]
-    pub fn labels(&self) -> &[u32] {
+    pub fn labels(&self) -> &[f32] {
         &self.labels
     }
 }

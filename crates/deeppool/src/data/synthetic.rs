@@ -2,7 +2,7 @@
 //! samples.
 
 use layer_engine::random::{Purpose, RandomStream};
-use layer_graph::{LayerGraph, Shape};
+use layer_graph::{ElementwiseLoss, Layer, LayerGraph, LayerKind, Shape};
 
 use super::dataset::{elements, is_held_out};
 use super::{DataError, Dataset, Samples, fit};
@@ -29,6 +29,7 @@ pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
 /// [`DataError::NoLoss`] if the network has no loss layer. [`DataError::Size`] as [`generate`].
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    let Some(classes) = classes else { return numbers(network, loss, samples, seed) };
     let vocabulary = |input| fit::vocabulary(network, input).map(|(_, vocabulary)| vocabulary);
     let inputs = network.inputs().map(|id| (network.input_elements(id).len(), vocabulary(id)));
     let inputs: Vec<(usize, Option<usize>)> = inputs.collect();
@@ -69,11 +70,38 @@ fn sequences(
             }
         }
         let first = last.len().saturating_sub(label_count);
-        labels.extend(last[first..].iter().map(|token| (token % classes) as u32));
+        labels.extend(last[first..].iter().map(|token| (token % classes) as f32));
     }
     let train = Samples::of_sequences(count, train.0, label_count, train.1)?;
     let test = Samples::of_sequences(count, test.0, label_count, test.1)?;
     Dataset::new("synthetic", shape, classes, train, test)
+}
+
+/// Creates samples with a number as the label of each element of the network's output: an element
+/// of the sample or, for a binary cross entropy, whether it is positive. Inputs are tokens or
+/// noise.
+fn numbers(network: &LayerGraph, loss: &Layer, samples: usize, seed: u64) -> Result<Dataset, DataError> {
+    let count = network.sample_elements();
+    let is_binary = *loss.kind() == LayerKind::ElementwiseLoss(ElementwiseLoss::BinaryCrossEntropy);
+    let [mut train, mut test] = [(), ()].map(|()| (Vec::new(), Vec::new()));
+    for index in 0..samples {
+        let mut stream = RandomStream::new(seed, Purpose::Synthetic, 0, "numbers", index as u64);
+        let (features, labels): &mut (Vec<f32>, Vec<f32>) =
+            if is_held_out(index) { &mut test } else { &mut train };
+        let first = features.len();
+        for input in network.inputs() {
+            let vocabulary = fit::vocabulary(network, input).map(|(_, vocabulary)| vocabulary);
+            features.extend(network.input_elements(input).map(|_| match vocabulary {
+                Some(vocabulary) => stream.below(vocabulary) as f32,
+                None => standard_sum(stream.uniform(), stream.uniform()),
+            }));
+        }
+        let of_label = |place: usize| features[first + place % count];
+        let label = |place| if is_binary { f32::from(of_label(place) > 0.0) } else { of_label(place) };
+        labels.extend((0..loss.label_count()).map(label));
+    }
+    let part = |(features, labels)| Samples::of_sequences(count, features, loss.label_count(), labels);
+    Dataset::new("synthetic", network.sample_shape(), None, part(train)?, part(test)?)
 }
 
 /// Returns `count` tokens, each a function of the one before it, or random.
@@ -122,7 +150,7 @@ pub(super) fn generate(
         let (mut mean, mut noise) = (stream("mean", label as u64), stream("noise", index as u64));
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
         features.extend((0..count).map(|_| standard_sum(mean.uniform(), noise.uniform())));
-        labels.push(label as u32);
+        labels.push(label as f32);
     }
     let train = Samples::new(count, train.0, train.1)?;
     let test = Samples::new(count, test.0, test.1)?;

@@ -16,7 +16,7 @@ use super::{DataError, Dataset, Samples, fit};
 const MAX_EXACT: i64 = 1 << 24;
 
 /// Loads the data for a network from a safetensors file. Without a test part, every fifth sample is
-/// held out. The number of classes is that of the network's loss layer.
+/// held out. The classes are those of the network's loss layer.
 ///
 /// # Errors
 /// [`DataError::Read`], [`DataError::Tensors`], [`DataError::Label`] or [`DataError::NotFinite`] if
@@ -28,13 +28,13 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let inputs = input_names(network);
     check_names(&file, &inputs).map_err(problem)?;
     let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    let (shapes, samples) = part(&file, "train", &inputs).map_err(problem)?;
+    let (shapes, samples) = part(&file, "train", &inputs, classes.is_some()).map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
     check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
     check_finite(&samples, || format!("{}: tensor `train.inputs`", path.display()))?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
-        let (test_shapes, test) = part(&file, "test", &inputs).map_err(problem)?;
+        let (test_shapes, test) = part(&file, "test", &inputs, classes.is_some()).map_err(problem)?;
         for ((name, of_test), of_training) in inputs.iter().zip(&test_shapes).zip(&shapes) {
             if of_test != of_training {
                 return Err(problem(format!(
@@ -100,7 +100,14 @@ fn check_names(file: &SafeTensors<'_>, inputs: &[String]) -> Result<(), String> 
 }
 
 /// Returns the samples of a part, and the shape of each input.
-fn part(file: &SafeTensors<'_>, name: &str, inputs: &[String]) -> Result<(Vec<Shape>, Samples), String> {
+///
+/// Labels are classes if `is_classified`, and otherwise any numbers.
+fn part(
+    file: &SafeTensors<'_>,
+    name: &str,
+    inputs: &[String],
+    is_classified: bool,
+) -> Result<(Vec<Shape>, Samples), String> {
     let tensor = |kind: &str| {
         let name = format!("{name}.{kind}");
         let view = file.tensor(&name).map_err(|_| format!("tensor `{name}` is missing"))?;
@@ -122,26 +129,32 @@ fn part(file: &SafeTensors<'_>, name: &str, inputs: &[String]) -> Result<(Vec<Sh
             ));
         }
         let sample_elements: usize = dims.iter().product();
-        all.push((sample_elements, features(&inputs, sample_elements, &inputs_name)?));
+        all.push((sample_elements, numbers(&inputs, sample_elements, &inputs_name)?));
         shapes.push(Shape::new(dims));
     }
     let samples = labels.shape().first().copied().unwrap_or(0);
     let sample_elements = all.iter().map(|(elements, _)| elements).sum();
     let features = joined(all, samples);
     let label_count: usize = labels.shape()[1..].iter().product();
-    let classes = integers(&labels).ok_or_else(|| {
-        format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
-    })?;
-    let class = |(place, label): (usize, i64)| {
-        u32::try_from(label).map_err(|_| {
-            let index = place / label_count.max(1);
-            format!(
-                "tensor `{labels_name}`: sample {index} has label {label}, but classes are numbered from 0"
-            )
-        })
+    let values = if is_classified {
+        let classes = integers(&labels).ok_or_else(|| {
+            format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
+        })?;
+        let class = |(place, label): (usize, i64)| {
+            // Numbers of classes are exact in single precision, as they are checked to be few.
+            u32::try_from(label).map(|label| label as f32).map_err(|_| {
+                let index = place / label_count.max(1);
+                format!(
+                    "tensor `{labels_name}`: sample {index} has label {label}, but classes are numbered \
+                     from 0"
+                )
+            })
+        };
+        classes.into_iter().enumerate().map(class).collect::<Result<_, _>>()?
+    } else {
+        numbers(&labels, label_count, &labels_name)?
     };
-    let classes = classes.into_iter().enumerate().map(class).collect::<Result<_, _>>()?;
-    let samples = Samples::of_sequences(sample_elements, features, label_count, classes)
+    let samples = Samples::of_sequences(sample_elements, features, label_count, values)
         .map_err(|error| error.to_string())?;
     Ok((shapes, samples))
 }
@@ -169,9 +182,9 @@ fn split(samples: &Samples) -> Result<(Samples, Samples), DataError> {
     Ok((part(false)?, part(true)?))
 }
 
-/// Returns the elements of the inputs, `sample_elements` of each sample. Integers must be exact in
+/// Returns the elements of a tensor, `sample_elements` of each sample. Integers must be exact in
 /// single precision. `name` is the name of the tensor.
-fn features(tensor: &TensorView<'_>, sample_elements: usize, name: &str) -> Result<Vec<f32>, String> {
+fn numbers(tensor: &TensorView<'_>, sample_elements: usize, name: &str) -> Result<Vec<f32>, String> {
     if tensor.dtype() == Dtype::F32 {
         let values = tensor.data().chunks_exact(4);
         return Ok(values.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect());

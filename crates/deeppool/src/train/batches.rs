@@ -100,7 +100,7 @@ fn append(samples: &Samples, part: BatchPart, indices: impl Iterator<Item = usiz
     for index in indices {
         match part {
             BatchPart::Features => out.extend_from_slice(samples.features(index)),
-            BatchPart::Labels => out.extend(samples.labels_of(index).iter().map(|&label| label as f32)),
+            BatchPart::Labels => out.extend_from_slice(samples.labels_of(index)),
         }
     }
 }

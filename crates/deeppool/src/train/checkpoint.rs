@@ -20,7 +20,7 @@ use super::folder_owner::{FolderOwner, check_unused};
 use super::rank::Rank;
 use super::settings;
 use super::tensors::{self, Tensors, VELOCITY};
-use super::{CheckpointConfig, TrainConfig};
+use super::{CheckpointConfig, Evaluation, TrainConfig};
 use crate::Error;
 use crate::runtime::TrainingBackend;
 
@@ -77,7 +77,7 @@ pub(super) fn save<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
     writer: Option<&CheckpointWriter>,
-    (iteration, test_accuracy): (u64, Option<f64>),
+    (iteration, test): (u64, Option<Evaluation>),
     background: Vec<(String, Vec<u8>)>,
 ) -> Result<(), Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(()) };
@@ -115,7 +115,7 @@ pub(super) fn save<B: TrainingBackend>(
     let files = rank.gather(&own)?;
     if number == 0 {
         let settings = writer.map(|writer| writer.settings.clone()).unwrap_or_default();
-        write_manifest(&unfinished, (iteration, test_accuracy), &settings, &files)?;
+        write_manifest(&unfinished, (iteration, test), &settings, &files)?;
         // Newer ones are damaged: otherwise this run would have resumed from them.
         remove(list(&checkpoint.folder)?.into_iter().filter(|one| one.iteration >= iteration))?;
         fs::rename(&unfinished, &path).map_err(|error| checkpoint_write_error(&path, error))?;

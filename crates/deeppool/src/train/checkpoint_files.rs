@@ -10,6 +10,7 @@ use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::Evaluation;
 use super::tensors::{self, Tensors};
 use crate::Error;
 
@@ -37,6 +38,9 @@ struct Manifest {
     /// Fraction of the held-out samples that are classified correctly, if it was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     test_accuracy: Option<f64>,
+    /// Mean loss of the held-out samples, if it was evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    test_loss: Option<f64>,
     /// Settings of the run.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     settings: Settings,
@@ -93,16 +97,17 @@ pub(super) fn newest_valid(folder: &Path) -> Result<Found, Error> {
     if found.damaged.is_empty() { Ok(found) } else { Err(found.damaged.swap_remove(0)) }
 }
 
-/// Returns the checkpoint with the highest test accuracy in a folder of checkpoints, and this
-/// accuracy (0 to 1); of equal ones, the oldest. Checkpoints whose manifest cannot be read are
-/// ignored, and other files are not checked. Returns `None` if no checkpoint has a test accuracy.
+/// Returns the checkpoint with the highest [score](Evaluation::score) in a folder of checkpoints,
+/// and this score; of equal ones, the oldest. Checkpoints whose manifest cannot be read are
+/// ignored, and other files are not checked. Returns `None` if no checkpoint was evaluated.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if the folder cannot be read.
 pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
     let known = list(folder)?.into_iter().filter_map(|checkpoint| {
-        let accuracy = checkpoint.manifest().ok()?.test_accuracy?;
-        Some((checkpoint, accuracy))
+        let manifest = checkpoint.manifest().ok()?;
+        let score = manifest.test_accuracy.or_else(|| Some(-manifest.test_loss?))?;
+        Some((checkpoint, score))
     });
     Ok(known.reduce(|best, other| if other.1 > best.1 { other } else { best }))
 }
@@ -176,15 +181,16 @@ pub(super) fn sync(path: &Path) -> Result<(), Error> {
 }
 
 /// Writes the manifest of a checkpoint into its folder. `iteration` is the number of completed
-/// iterations, and `test_accuracy` the accuracy (0 to 1) if it was evaluated. `settings` are those
-/// of the run. `files` has one JSON list per rank, of the names and entries of the rank's files.
+/// iterations, and `test` the results on the held-out samples if they were evaluated. `settings`
+/// are those of the run. `files` has one JSON list per rank, of the names and entries of the rank's
+/// files.
 ///
 /// # Errors
 /// [`Error::CheckpointNotWritten`] if a listed file is not in the folder or has another size, or
 /// the manifest cannot be written.
 pub(super) fn write_manifest(
     folder: &Path,
-    (iteration, test_accuracy): (u64, Option<f64>),
+    (iteration, test): (u64, Option<Evaluation>),
     settings: &Settings,
     files: &[Vec<u8>],
 ) -> Result<(), Error> {
@@ -202,7 +208,8 @@ pub(super) fn write_manifest(
         }
     }
     let settings = settings.clone();
-    let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, settings, files };
+    let (test_accuracy, test_loss) = (test.and_then(|test| test.accuracy), test.map(|test| test.loss));
+    let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, test_loss, settings, files };
     let text =
         serde_json::to_string_pretty(&manifest).map_err(|error| checkpoint_write_error(&path, error))?;
     // The folder gets its final name when it is complete.

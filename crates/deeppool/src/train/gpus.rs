@@ -13,7 +13,7 @@ use super::programs::Programs;
 use super::rank::Rank;
 use super::session::{run_rank, train_rank};
 use super::threads::{evaluate_initial, first_result_or_error};
-use super::{Progress, TrainConfig, TrainReport, checkpoint};
+use super::{Evaluation, Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Gpu, GpuEngine};
 
@@ -41,13 +41,13 @@ pub fn train_on_gpus(
     })?)
 }
 
-/// Returns the test accuracy (0 to 1) of the initial weights, as [`evaluate`](super::evaluate)
+/// Returns the results of the initial weights on the test samples, as [`evaluate`](super::evaluate)
 /// does, on the GPUs of [`train_on_gpus`]. `timeout` is the maximum time for which ranks wait for
 /// each other.
 ///
 /// # Errors
 /// As [`train_on_gpus`].
-pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f64, Error> {
+pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<Evaluation, Error> {
     config.check()?;
     let programs = Programs::new(config)?;
     first_result_or_error(on_gpus(config, timeout, |engine, communicator| {

@@ -39,7 +39,8 @@ pub use gpus::{evaluate_on_gpus, train_on_gpus, train_rank_on_gpu};
 pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
 pub use report::{
-    BackgroundReport, ChosenKernel, EpochReport, HeldMemory, IterationTimes, Progress, TrainReport,
+    BackgroundReport, ChosenKernel, EpochReport, Evaluation, HeldMemory, IterationTimes, Progress,
+    TrainReport,
 };
 pub use session::train_rank;
 pub use threads::{evaluate, train};

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, Policy, Usage};
 use layer_engine::Engine;
+use layer_graph::ElementwiseLoss::MeanSquaredError;
+use layer_graph::LayerKind;
 
 use super::background::{BackgroundIterations, BackgroundRecord};
 use super::programs::{Programs, context};
 use super::step_times::StepTimes;
 use super::trace::RankTrace;
-use super::{ChosenKernel, EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
+use super::{ChosenKernel, EmulatedTimes, Epochs, Evaluation, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
@@ -237,10 +239,10 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     ///
     /// # Errors
     /// If the device or the communicator fails.
-    pub(super) fn evaluate(&mut self) -> Result<f64, Error> {
+    pub(super) fn evaluate(&mut self) -> Result<Evaluation, Error> {
         let test = self.config.dataset.test();
         let whole = (test.len() / self.config.batch()) as u64;
-        let mut correct = Correct(0.0);
+        let mut sums = MetricSums::default();
         let rest = self.remainder.as_mut().map(|program| (program, whole, whole + 1));
         for (program, begin, end) in std::iter::once((&mut self.evaluation, 0, whole)).chain(rest) {
             let mut job = Iterations::new(
@@ -248,15 +250,19 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
                 program,
                 &mut self.state,
                 InOrder::new(test, self.config.batch()),
-                &mut correct,
+                &mut sums,
                 context(self.config, begin),
                 end,
             );
             CpuDriver::<BackgroundIterations<'_, B>>::new(Policy::default()).run(&mut job)?;
         }
-        let mut sum = [if self.rank() == self.config.loss_rank() { correct.0 as f32 } else { 0.0 }];
-        self.sum_over_ranks(&mut sum)?;
-        Ok(f64::from(sum[0]) / test.len() as f64)
+        let is_counted = self.rank() == self.config.loss_rank();
+        let mut sums = sums.0.map(|sum| if is_counted { sum as f32 } else { 0.0 });
+        self.sum_over_ranks(&mut sums)?;
+        let [loss, correct] = sums.map(|sum| f64::from(sum) / test.len() as f64);
+        let classifies = |kind: &LayerKind| !matches!(kind, LayerKind::ElementwiseLoss(MeanSquaredError));
+        let has_accuracy = self.config.network().layers().all(|(_, layer)| classifies(layer.kind()));
+        Ok(Evaluation { loss, accuracy: has_accuracy.then_some(correct) })
     }
 }
 
@@ -303,17 +309,19 @@ impl Observer for Recorder<'_> {
     }
 }
 
-/// Counter of correctly classified samples.
-struct Correct(f64);
+/// Sums of the losses and of the correctly classified samples.
+#[derive(Default)]
+struct MetricSums([f64; 2]);
 
-impl Observer for Correct {
+impl Observer for MetricSums {
     fn finished_iteration(
         &mut self,
         _iteration: u64,
         metrics: Option<[f32; 2]>,
         _at: Instant,
     ) -> Result<(), Error> {
-        self.0 += metrics.map_or(0.0, |[_, correct]| f64::from(correct));
+        let metrics = metrics.unwrap_or_default();
+        self.0.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += f64::from(metric));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The report and the progress events of a training run.
 
+use std::fmt;
 use std::time::Duration;
 
 use gpu_mux::Usage;
@@ -129,6 +130,35 @@ pub enum Progress {
     Epoch(EpochReport),
 }
 
+/// Results of a network on test samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Evaluation {
+    /// Mean loss.
+    pub loss: f64,
+    /// Fraction (0 to 1) of the samples, or of the positions or probabilities of all samples, that
+    /// are classified correctly. `None` for a mean squared error, which classifies nothing.
+    pub accuracy: Option<f64>,
+}
+
+impl Evaluation {
+    /// Returns a number that is higher for better results: the accuracy, or the negative loss.
+    #[must_use]
+    pub fn score(&self) -> f64 {
+        self.accuracy.unwrap_or(-self.loss)
+    }
+}
+
+impl fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "test loss {:.4}", self.loss)?;
+        match self.accuracy {
+            Some(accuracy) => write!(f, "  test accuracy {:.2}%", accuracy * 100.0),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Results of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -137,8 +167,8 @@ pub struct EpochReport {
     pub epoch: u64,
     /// Mean training loss over the epoch's iterations in this run.
     pub train_loss: f64,
-    /// Fraction (0 to 1) of test samples that are classified correctly at the end of the epoch.
-    pub test_accuracy: f64,
+    /// Results on the test samples at the end of the epoch.
+    pub test: Evaluation,
     /// Foreground samples per second of training, without the evaluation.
     pub foreground_samples_per_s: f64,
     /// Background samples per second of the foreground's training, of all jobs and ranks.

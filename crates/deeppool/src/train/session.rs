@@ -15,8 +15,8 @@ use super::programs::Programs;
 use super::rank::{Rank, TrainedInterval, TrainingDriver};
 use super::sync_schedule::SyncSchedule;
 use super::{
-    BackgroundReport, CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig,
-    TrainReport, agreement, background_state, checkpoint, exchange, trace,
+    BackgroundReport, CheckpointEvery, EpochReport, Evaluation, HeldMemory, IterationTimes, Progress,
+    TrainConfig, TrainReport, agreement, background_state, checkpoint, exchange, trace,
 };
 use crate::Error;
 use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
@@ -175,7 +175,7 @@ fn train_to_end<B: TrainingBackend>(
     let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; config.background.len()]);
     let mut epoch = CurrentEpoch::default();
     let mut sync_schedule = SyncSchedule::new();
-    let mut best_accuracy = best_so_far(config, rank)?;
+    let mut best_score = best_so_far(config, rank)?;
     let mut is_stopped = false;
     while iteration < end && !is_stopped {
         let epoch_end = (iteration / per_epoch + 1) * per_epoch;
@@ -198,13 +198,13 @@ fn train_to_end<B: TrainingBackend>(
         }
         report.losses.extend(interval.losses);
         iteration = interval_end;
-        let (mut test_accuracy, mut is_best) = (None, false);
+        let (mut test, mut is_best) = (None, false);
         if iteration == epoch_end {
-            let accuracy = rank.evaluate()?;
-            test_accuracy = Some(accuracy);
-            is_best = accuracy > best_accuracy;
-            best_accuracy = best_accuracy.max(accuracy);
-            let of_epoch = epoch.report(config, rank, iteration / per_epoch, accuracy)?;
+            let evaluation = rank.evaluate()?;
+            test = Some(evaluation);
+            is_best = evaluation.score() > best_score;
+            best_score = best_score.max(evaluation.score());
+            let of_epoch = epoch.report(config, rank, iteration / per_epoch, evaluation)?;
             report_progress(Progress::Epoch(of_epoch));
             report.epochs.push(of_epoch);
             epoch = CurrentEpoch::default();
@@ -221,7 +221,7 @@ fn train_to_end<B: TrainingBackend>(
             let started = Instant::now();
             let files =
                 background_state::files(config, driver.background_between_iterations()?, rank.rank())?;
-            checkpoint::save(config, rank, writer, (iteration, test_accuracy), files)?;
+            checkpoint::save(config, rank, writer, (iteration, test), files)?;
             sync_schedule.saved(started.elapsed());
         }
     }
@@ -251,14 +251,13 @@ fn summarise<B: TrainingBackend>(
     Ok(())
 }
 
-/// Returns the highest test accuracy of the existing checkpoints on rank 0, or infinity if the best
-/// one is not kept.
+/// Returns the highest [score](Evaluation::score) of the existing checkpoints on rank 0, or
+/// infinity if the best one is not kept.
 fn best_so_far<B: TrainingBackend>(config: &TrainConfig<'_>, rank: &mut Rank<'_, B>) -> Result<f64, Error> {
     let Some(checkpoint) = config.checkpoint.as_ref().filter(|checkpoint| checkpoint.keep_best) else {
         return Ok(f64::INFINITY);
     };
-    let best =
-        checkpoint_files::best(&checkpoint.folder)?.map_or(f64::NEG_INFINITY, |(_, accuracy)| accuracy);
+    let best = checkpoint_files::best(&checkpoint.folder)?.map_or(f64::NEG_INFINITY, |(_, score)| score);
     let of_first = rank.gather(&best.to_le_bytes())?.into_iter().next();
     let bytes = of_first.and_then(|bytes| bytes.try_into().ok());
     Ok(bytes.map_or(best, f64::from_le_bytes))
@@ -354,7 +353,7 @@ impl CurrentEpoch {
         config: &TrainConfig<'_>,
         rank: &mut Rank<'_, B>,
         epoch: u64,
-        test_accuracy: f64,
+        test: Evaluation,
     ) -> Result<EpochReport, Error> {
         let seconds = self.elapsed.as_secs_f64();
         let mut sum = [self.background_samples as f32];
@@ -362,7 +361,7 @@ impl CurrentEpoch {
         Ok(EpochReport {
             epoch,
             train_loss: self.loss / self.iterations as f64,
-            test_accuracy,
+            test,
             foreground_samples_per_s: (self.iterations * config.batch() as u64) as f64 / seconds,
             background_samples_per_s: f64::from(sum[0]) / seconds,
         })

@@ -9,7 +9,7 @@ use super::checkpoint::CheckpointWriter;
 use super::programs::Programs;
 use super::rank::Rank;
 use super::session::run_rank;
-use super::{Progress, TrainConfig, TrainReport, checkpoint};
+use super::{Evaluation, Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{CpuThreads, TrainingBackend};
 
@@ -39,12 +39,12 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     first_result_or_error(outcomes)
 }
 
-/// Returns the fraction (0 to 1) of test samples that the network with the configured initial
-/// weights classifies correctly, on the threads of [`train`].
+/// Returns the results on the test samples of the network with the configured initial weights, on
+/// the threads of [`train`].
 ///
 /// # Errors
 /// If the configuration is invalid, or a rank fails.
-pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
+pub fn evaluate(config: &TrainConfig<'_>) -> Result<Evaluation, Error> {
     config.check()?;
     let (programs, engine) = (Programs::new(config)?, engine(config)?);
     let world = ThreadWorld::new(config.placement().world()).with_timeout(RANK_TIMEOUT);
@@ -53,15 +53,15 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     }))
 }
 
-/// Returns the fraction (0 to 1) of test samples that the network with the configured initial
-/// weights classifies correctly, as computed by all ranks together. Each rank calls it.
+/// Returns the results on the test samples of the network with the configured initial weights, as
+/// computed by all ranks together. Each rank calls it.
 ///
 /// # Errors
 /// If the device or the communicator fails.
 pub(super) fn evaluate_initial<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     mut rank: Rank<'_, B>,
-) -> Result<f64, Error> {
+) -> Result<Evaluation, Error> {
     if let Some(weights) = config.initial {
         weights.write_to(config.network(), rank.state())?;
     }

@@ -73,16 +73,17 @@ impl Weights {
         })
     }
 
-    /// Reads the weights of the checkpoint with the highest test accuracy in a folder of
-    /// checkpoints. Checkpoints in the middle of an epoch have no test accuracy and are ignored.
+    /// Reads the weights of the checkpoint with the highest test accuracy, or the lowest test loss
+    /// if the network has no accuracy, in a folder of checkpoints. Checkpoints in the middle of an
+    /// epoch have neither and are ignored.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if no checkpoint has a test accuracy, the best one is damaged, or the
-    /// folder cannot be read.
+    /// [`Error::Checkpoint`] if no checkpoint was evaluated, the best one is damaged, or the folder
+    /// cannot be read.
     pub fn of_best_checkpoint(folder: &Path) -> Result<Self, Error> {
         let none = || Error::Checkpoint {
             path: folder.into(),
-            problem: "no checkpoint was written with a test accuracy: train with --checkpoint-best".into(),
+            problem: "no checkpoint was written with test results: train with --checkpoint-best".into(),
         };
         let checkpoint = best_valid(folder)?.ok_or_else(none)?;
         Ok(Self {

@@ -102,7 +102,7 @@ fn checkpoints_do_not_depend_on_the_order() {
             let accuracies = LAYOUTS.map(|layout| {
                 let config = TrainConfig::new(&data, &alone);
                 let config = config.with_initial(Some(&weights)).with_image_layout(Some(layout));
-                evaluate_on_gpus(&config, TIMEOUT).unwrap()
+                evaluate_on_gpus(&config, TIMEOUT).unwrap().score()
             });
             assert!((accuracies[0] - accuracies[1]).abs() <= 0.01, "{accuracies:?}");
         }

@@ -1,10 +1,12 @@
-//! Networks with several inputs, and the same networks with one input that is sliced.
+//! Networks with several inputs, with other losses than a cross entropy, and the same networks with
+//! one input that is sliced.
 
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Placement};
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
+use deeppool::train::{Length, TrainConfig, train};
 use layer_graph::{
-    Conv2d, Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, PositionEmbedding,
-    Reshape, Shape, Slice,
+    Conv2d, ElementwiseLoss, Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear,
+    PositionEmbedding, Reshape, Shape, Slice,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -53,6 +55,34 @@ fn one_input() -> LayerGraph {
     let tokens = net.add("question", Slice { start: PIXELS, length: TOKENS }, [input]).unwrap();
     add_layers(&mut net, image, tokens).unwrap();
     net
+}
+
+/// Numbers are learned as labels: the elements of the samples, or whether they are positive.
+#[test]
+fn losses_of_elements_fall_with_any_placement() {
+    for (loss, has_accuracy) in
+        [(ElementwiseLoss::MeanSquaredError, false), (ElementwiseLoss::BinaryCrossEntropy, true)]
+    {
+        let mut net = LayerGraph::new("numbers", Shape::features(4)).unwrap();
+        let other = net.add_input("other", Shape::features(2)).unwrap();
+        let first = net.add("first", Linear::new(3), [net.input()]).unwrap();
+        let second = net.add("second", Linear::new(3), [other]).unwrap();
+        let sum = net.add("sum", LayerKind::Add, [first, second]).unwrap();
+        net.add("loss", loss, [sum]).unwrap();
+        let data = Dataset::synthetic_for(&net, 100, 1).unwrap();
+        let reports = [vec![vec![0]; 4], vec![vec![1], vec![0, 1], vec![0], vec![1, 0]]].map(|ranks| {
+            let placement = Placement::new(&net, 2, ranks).unwrap();
+            let training = LoweredTraining::new(&net, placement, 10, LowerOptions::default());
+            let config =
+                TrainConfig::new(&data, &training).with_length(Length::Epochs(4)).with_learning_rate(0.2);
+            train(&config, &|_| {}).unwrap()
+        });
+        assert!(difference(&reports[0].losses, &reports[1].losses) < 1e-5);
+        let epochs = &reports[0].epochs;
+        assert!(epochs[3].test.loss < 0.5 * epochs[0].train_loss, "{epochs:?}");
+        assert_eq!(epochs[3].test.accuracy.is_some(), has_accuracy);
+        assert!(epochs[3].test.accuracy.unwrap_or(1.0) > 0.9, "{epochs:?}");
+    }
 }
 
 /// Losses are those of the network with one input, with any placement: of split layers, layers that

@@ -12,6 +12,7 @@ mod concat;
 mod conv;
 mod dropout;
 mod elementwise;
+mod elementwise_loss;
 mod embedding;
 mod functions;
 mod gemm;

@@ -15,6 +15,7 @@ use super::dropout::Dropout;
 use super::elementwise::{
     AddInPlace, CopyToAll, MultiplyBackward, MultiplyForward, ReluBackward, ReluForward, Scale, Sum, SumParts,
 };
+use super::elementwise_loss::ElementwiseLosses;
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
 use super::group_norm::GroupNormalisation;
 use super::layer_norm::LayerNormRule;
@@ -184,6 +185,9 @@ fn operation<T: Real>(
             runs: layer.random_box().runs(),
             workers: workers_of(),
         }),
+        LayerKind::ElementwiseLoss(loss) => {
+            Box::new(ElementwiseLosses::new(layer, *loss, samples, backward, workers))
+        }
         LayerKind::SoftmaxCrossEntropy => {
             let in_place =
                 if precision == Precision::Bf16 { InPlace::Errors } else { InPlace::Probabilities };

@@ -1,7 +1,7 @@
-//! Softmax and cross entropy. The function adds the launches of a pass to a `KernelBuilder`, a
-//! kernel under preparation. It fails as the functions of `KernelBuilder` do.
+//! Losses. The functions add the launches of a pass to a `KernelBuilder`, a kernel under
+//! preparation. They fail as the functions of `KernelBuilder` do.
 
-use layer_graph::Layer;
+use layer_graph::{ElementwiseLoss, Layer};
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
@@ -49,5 +49,35 @@ pub(super) fn add_launches(
     let arguments = [&sizes[..], &[mean_positions, builder.operand(Role::Output)]].concat();
     builder.for_each_row((FAMILY, "cross_entropy_samples"), samples, arguments)?;
     let arguments = [&sizes[..], &[builder.operand(Role::Metrics)]].concat();
+    builder.launch((FAMILY, "cross_entropy_metrics"), [1, 1], arguments)
+}
+
+/// Adds the launches of a pass of a loss of each element over `samples` samples.
+pub(super) fn add_elementwise(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    loss: ElementwiseLoss,
+    samples: usize,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    let elements = layer.label_count();
+    let kind = match loss {
+        ElementwiseLoss::MeanSquaredError => 0,
+        ElementwiseLoss::BinaryCrossEntropy => 1,
+    };
+    let [x, labels] = [Role::Input(0), Role::Labels].map(|role| builder.operand(role));
+    let operands = [size(elements), Argument::U32(kind), x, labels];
+    if pass.is_backward() {
+        let [dy, dx] = [Role::OutputGradient, Role::InputGradient(0)].map(|role| builder.operand(role));
+        let all = samples * elements;
+        let arguments = [&[size(all)], &operands[..], &[dy, dx]].concat();
+        return builder.for_each((FAMILY, "elementwise_loss_backward"), all, arguments);
+    }
+    let bytes = samples * size_of::<f64>();
+    let [losses, right] = [builder.workspace(bytes)?, builder.workspace(bytes)?];
+    let y = builder.operand(Role::Output);
+    let arguments = [&[size(samples)], &operands[..], &[losses, right, y]].concat();
+    builder.for_each_row((FAMILY, "elementwise_loss_samples"), samples, arguments)?;
+    let arguments = vec![size(samples), size(1), losses, right, builder.operand(Role::Metrics)];
     builder.launch((FAMILY, "cross_entropy_metrics"), [1, 1], arguments)
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
-    LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, ElementwiseLoss, Embedding, GroupNorm, Layer,
+    LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
     NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
     RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
 };
@@ -160,6 +160,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
         Family::Loss => vec![
             (LayerKind::SoftmaxCrossEntropy, Shape::sequence(35, 37), 3),
             (LayerKind::SoftmaxCrossEntropy, Shape::features(3), 300),
+            (ElementwiseLoss::MeanSquaredError.into(), Shape::features(35), 37),
+            (ElementwiseLoss::BinaryCrossEntropy.into(), Shape::features(35), 37),
         ],
         Family::MatrixProduct => vec![
             (Linear::new(72).into(), Shape::sequence(35, 68), 2),

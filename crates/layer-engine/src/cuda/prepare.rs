@@ -254,6 +254,9 @@ fn layer(
         LayerKind::SoftmaxCrossEntropy => {
             loss::add_launches(builder, layer, samples, pass)?;
         }
+        LayerKind::ElementwiseLoss(rule) => {
+            loss::add_elementwise(builder, layer, *rule, samples, pass)?;
+        }
         _ => return Ok(None),
     }
     Ok(Some(()))

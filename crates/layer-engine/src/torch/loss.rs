@@ -1,7 +1,8 @@
-//! Softmax and cross entropy, and the conversion of labels and tokens to indices. The *scores* are
+//! Losses, and the conversion of labels and tokens to indices. The *scores* are
 //! the inputs of the softmax, one for each class; a *position* is a prediction with its own label;
 //! the *metrics* are those of `Role::Metrics`.
 
+use layer_graph::ElementwiseLoss;
 use tch::{Kind, Tensor};
 
 use super::Failure;
@@ -126,6 +127,60 @@ impl CrossEntropyKernel {
             let mut gradient = shares.f_exp()?.f_mul_(&scale)?;
             let _ = gradient.f_scatter_add_(1, &labels, &scale.f_neg()?)?;
             self.operands.put(launch, target, &gradient)
+        })
+    }
+}
+
+/// Loss of each element of a sample against its label.
+pub(super) struct ElementwiseKernel {
+    /// Operands of the pass that is prepared.
+    pub(super) operands: LayerOperands,
+    /// The loss.
+    pub(super) loss: ElementwiseLoss,
+    /// Number of samples of the shard.
+    pub(super) samples: i64,
+}
+
+impl ElementwiseKernel {
+    /// Returns the input and the labels, as a row for each sample.
+    fn inputs(&self, launch: &Launch<'_, '_>) -> Result<[Tensor; 2], Failure> {
+        let rows = [self.samples, -1];
+        let labels = self.operands.source(launch, Role::Labels)?.flat()?.f_view(rows)?;
+        Ok([self.operands.input(launch)?.f_reshape(rows)?, labels])
+    }
+
+    /// Returns the computation of the losses and the metrics, in training and evaluation.
+    pub(super) fn forward(self) -> LaunchFunction {
+        Box::new(move |launch| {
+            let [x, labels] = self.inputs(launch)?;
+            let (losses, right) = match self.loss {
+                ElementwiseLoss::MeanSquaredError => ((&x - &labels).f_square()?, x.f_zeros_like()?),
+                ElementwiseLoss::BinaryCrossEntropy => {
+                    let softplus = x.f_abs()?.f_neg()?.f_exp()?.f_log1p()?;
+                    let losses = x.f_clamp_min(0)?.f_sub(&x.f_mul(&labels)?)?.f_add(&softplus)?;
+                    (losses, x.f_gt(0)?.f_eq_tensor(&labels.f_gt(0.5)?)?.f_to_kind(x.kind())?)
+                }
+            };
+            let mean = |values: &Tensor| values.f_mean_dim([1i64].as_slice(), false, None);
+            let (losses, right) = (mean(&losses)?, mean(&right)?);
+            let sums = [losses.f_sum(Kind::Double)?, right.f_sum(Kind::Double)?];
+            let metrics = Tensor::f_stack(&sums, 0)?.f_to_kind(x.kind())?;
+            self.operands.put(launch, Role::Metrics, &metrics)?;
+            self.operands.put(launch, Role::Output, &losses)
+        })
+    }
+
+    /// Returns the computation of the gradient of the input.
+    pub(super) fn backward(self) -> LaunchFunction {
+        Box::new(move |launch| {
+            let [x, labels] = self.inputs(launch)?;
+            let slopes = match self.loss {
+                ElementwiseLoss::MeanSquaredError => x.f_sub(&labels)?.f_mul_scalar(2)?,
+                ElementwiseLoss::BinaryCrossEntropy => x.f_sigmoid()?.f_sub(&labels)?,
+            };
+            let scale = self.operands.output_gradient(launch)?.f_view([-1, 1])?;
+            let scale = scale.f_div_scalar(slopes.size()[1])?;
+            self.operands.put(launch, Role::InputGradient(0), &slopes.f_mul(&scale)?)
         })
     }
 }

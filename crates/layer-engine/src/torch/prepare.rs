@@ -12,7 +12,7 @@ use super::dropout::Mask;
 use super::dtypes::DTypes;
 use super::kernel::TorchKernel;
 use super::launch::{LaunchFunction, LayerOperands, sizes};
-use super::loss::{CrossEntropyKernel, IndexConversion};
+use super::loss::{CrossEntropyKernel, ElementwiseKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{
     activation, attention, dropout, group_norm, layer_norm, linear, optimizer, pool, rearrange, recurrence,
@@ -185,6 +185,10 @@ fn operation(
             let forward = [Role::Input(0), Role::Output];
             let roles = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
             dropout::multiply(operands, roles, mask, dtypes)
+        }
+        LayerKind::ElementwiseLoss(loss) => {
+            let loss = ElementwiseKernel { operands, loss: *loss, samples: shard.samples as i64 };
+            if backward { loss.backward() } else { loss.forward() }
         }
         LayerKind::SoftmaxCrossEntropy => {
             let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });

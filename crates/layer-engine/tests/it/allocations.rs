@@ -7,8 +7,8 @@ use std::cell::Cell;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear, LocalResponseNorm, Permute, Pool2d,
-    PositionEmbedding, RmsNorm, Select, Shape,
+    BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, LayerKind, LayerNorm, Linear, LocalResponseNorm,
+    Permute, Pool2d, PositionEmbedding, RmsNorm, Select, Shape,
 };
 
 use crate::single_layer::{CONTEXT, SingleLayer, layer};
@@ -47,7 +47,7 @@ fn launching_a_layer_allocates_nothing() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let response = LocalResponseNorm { size: 3, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 25] = [
+    let cases: [(LayerKind, Vec<Shape>); 26] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(5, 3).stride(2).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
@@ -62,6 +62,7 @@ fn launching_a_layer_allocates_nothing() {
         (LayerKind::Multiply, vec![image(), image()]),
         (LayerKind::Multiply, vec![image(), Shape::image(image().dims()[0], 1, 1)]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
+        (ElementwiseLoss::MeanSquaredError.into(), vec![Shape::features(10)]),
         (LayerKind::Gelu, vec![image()]),
         (LayerKind::Sigmoid, vec![image()]),
         (LayerKind::Softmax, vec![sequence()]),

@@ -3,8 +3,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, GroupNorm, Layer, LayerGraph, LayerKind, Linear, LocalResponseNorm,
-    Pad, Pool2d, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ElementwiseLoss, GroupNorm, Layer, LayerGraph, LayerKind, Linear,
+    LocalResponseNorm, Pad, Pool2d, Shape,
 };
 use proptest::prelude::*;
 
@@ -252,6 +252,37 @@ proptest! {
             }
             prop_assert!((layer.buffers[&Role::Metrics][0] - metrics[0]).abs() < 1e-9);
             prop_assert_eq!(layer.buffers[&Role::Metrics][1], metrics[1]);
+        }
+    }
+}
+
+/// Values that a logistic function rounds to 0 or 1 have finite losses, as in PyTorch.
+#[test]
+fn elementwise_losses_match_definitions() {
+    for loss in [ElementwiseLoss::MeanSquaredError, ElementwiseLoss::BinaryCrossEntropy] {
+        let mut layer =
+            SingleLayer::<f64>::new(layer(loss, &[Shape::features(3)]), Shard::whole(2), CpuEngine::new());
+        let (inputs, labels) = ([0.5, -2.0, 3.0, 1000.0, -1000.0, 0.0], [1.0, 0.0, 0.25, 0.0, 1.0, 1.0]);
+        layer.set(Role::Input(0), inputs.to_vec());
+        layer.set(Role::Labels, labels.to_vec());
+        let of_element = |(x, label): (&f64, &f64)| match loss {
+            ElementwiseLoss::MeanSquaredError => (x - label) * (x - label),
+            _ if x.abs() > 100.0 => x.abs(),
+            _ => {
+                let probability = 1.0 / (1.0 + (-x).exp());
+                -label * probability.ln() - (1.0 - label) * (1.0 - probability).ln()
+            }
+        };
+        let all: Vec<f64> = inputs.iter().zip(&labels).map(of_element).collect();
+        let expected: Vec<f64> = all.chunks(3).map(|sample| sample.iter().sum::<f64>() / 3.0).collect();
+        for pass in [Pass::Forward, Pass::Infer] {
+            layer.run(pass).unwrap();
+            for (found, expected) in layer.buffers[&Role::Output].iter().zip(&expected) {
+                assert!((found - expected).abs() < 1e-9 * expected, "{loss:?}: {found}, not {expected}");
+            }
+            // Two of three probabilities, and none, are on the right side.
+            let right = if loss == ElementwiseLoss::MeanSquaredError { 0.0 } else { 2.0 / 3.0 };
+            assert!((layer.buffers[&Role::Metrics][1] - right).abs() < 1e-12, "{loss:?}");
         }
     }
 }

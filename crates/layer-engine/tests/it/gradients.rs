@@ -3,9 +3,9 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, Layer, LayerKind, LayerNorm,
-    LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Pad, Permute, Pool2d, PositionEmbedding,
-    RelativePositions, Reshape, RmsNorm, Select, Shape, Slice,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, GroupNorm, Layer, LayerKind,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Pad, Permute, Pool2d,
+    PositionEmbedding, RelativePositions, Reshape, RmsNorm, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -253,6 +253,22 @@ proptest! {
     fn softmax_cross_entropy_gradients_match_differences(classes in 1usize..20, samples in 0usize..5) {
         check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]), samples);
     }
+
+    #[test]
+    fn elementwise_losses_gradients_match_differences(
+        shape in prop::sample::select(vec![
+            Shape::features(7),
+            Shape::sequence(3, 4),
+            Shape::image(2, 3, 2),
+        ]),
+        squared: bool,
+        samples in 0usize..5,
+    ) {
+        let loss =
+            if squared { ElementwiseLoss::MeanSquaredError } else { ElementwiseLoss::BinaryCrossEntropy };
+        check(layer(loss, &[shape]), samples);
+    }
+
     #[test]
     fn softmax_cross_entropy_of_a_sequence_gradients_match_differences(
         positions in 1usize..5,

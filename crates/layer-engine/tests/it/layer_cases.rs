@@ -1,8 +1,8 @@
 //! Layers of every kind, for tests that compare an engine with the CPU engine.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
-    LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, ElementwiseLoss, Embedding, GroupNorm, Layer,
+    LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
     NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
     Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, Split,
 };
@@ -212,6 +212,9 @@ pub(crate) fn layers() -> Vec<Layer> {
     let padded = Embedding { padding: Some(1), ..Embedding::new(3, 4) };
     layers.push(layer(padded, &[Shape::features(9)]));
     layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
+    for loss in [ElementwiseLoss::MeanSquaredError, ElementwiseLoss::BinaryCrossEntropy] {
+        layers.push(layer(loss, std::slice::from_ref(&vector)));
+    }
     layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));
     layers.push(layer(LayerNorm::default(), &[vector]));
     layers.extend(dropout_parts(&image));

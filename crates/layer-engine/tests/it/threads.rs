@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, ThreadPool};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
     RelativePositions, RmsNorm, Select, Shape,
 };
@@ -40,7 +40,7 @@ fn layer_results_do_not_depend_on_thread_count() {
     let gates = || Shape::sequence(9, 48);
     let keys = || Shape::sequence(70, 16);
     let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 32] = [
+    let cases: [(LayerKind, Vec<Shape>); 33] = [
         (Conv2d::new(12, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(12, 3).stride(2).groups(4).without_bias().into(), vec![image()]),
         (Conv2d::new(40, 1).into(), vec![image()]),
@@ -55,6 +55,7 @@ fn layer_results_do_not_depend_on_thread_count() {
         (Dropout::new(0.3).into(), vec![image()]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::sequence(70, 500)]),
+        (ElementwiseLoss::BinaryCrossEntropy.into(), vec![Shape::sequence(170, 1500)]),
         (LayerKind::Gelu, vec![image()]),
         (LayerKind::GeluTanh, vec![image()]),
         (LayerKind::Tanh, vec![image()]),

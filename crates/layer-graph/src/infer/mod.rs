@@ -97,6 +97,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),
         },
+        LayerKind::ElementwiseLoss(_) => Shape::features(1),
         LayerKind::Opaque(opaque) => declared_output(name, opaque)?,
     };
     if shape.is_valid() {

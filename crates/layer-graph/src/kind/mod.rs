@@ -142,6 +142,9 @@ pub enum LayerKind {
     /// of a sample is the mean over positions. A part of the layer has some of the positions, and
     /// its loss is their share of the mean.
     SoftmaxCrossEntropy,
+    /// Loss of each element of the input against a number, its label. The loss of a sample is the
+    /// mean over its elements.
+    ElementwiseLoss(ElementwiseLoss),
     /// Operation known only by its cost. It can be planned and simulated, but no engine runs it.
     Opaque(Opaque),
 }
@@ -192,6 +195,7 @@ impl LayerKind {
             Self::Scale(_) => "scale",
             Self::Dropout(_) => "dropout",
             Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
+            Self::ElementwiseLoss(_) => "elementwise_loss",
             Self::Opaque(_) => "opaque",
         }
     }
@@ -228,7 +232,7 @@ impl LayerKind {
     #[must_use]
     pub fn is_loss(&self) -> bool {
         match self {
-            Self::SoftmaxCrossEntropy => true,
+            Self::SoftmaxCrossEntropy | Self::ElementwiseLoss(_) => true,
             Self::Opaque(opaque) => opaque.labels.is_some(),
             _ => false,
         }
@@ -253,6 +257,17 @@ impl Default for LeakyRelu {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &usize) -> bool {
     *number == 0
+}
+
+/// Loss of an element `x` against its label `t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ElementwiseLoss {
+    /// `(x - t)^2`.
+    MeanSquaredError,
+    /// Cross entropy of the probability `1 / (1 + exp(-x))` against the probability `t`: `log(1 +
+    /// exp(x)) - t x`.
+    BinaryCrossEntropy,
 }
 
 /// Factors of a scaling.
@@ -332,5 +347,6 @@ into_kind!(
     Slice,
     Scale,
     Dropout,
+    ElementwiseLoss,
     Opaque
 );

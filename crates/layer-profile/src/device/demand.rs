@@ -146,7 +146,9 @@ impl Demand {
                     | LayerKind::RmsNorm(_)
                     | LayerKind::GroupNorm(_)
                     | LayerKind::LocalResponseNorm(_) => Term::Normalisation(pass),
-                    LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => Term::Function(pass),
+                    LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy | LayerKind::ElementwiseLoss(_) => {
+                        Term::Function(pass)
+                    }
                     kind if kind.is_smooth_activation() => Term::Function(pass),
                     _ => Term::Stream(pass),
                 };
@@ -253,6 +255,9 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
                 3.0 * input
             }
         }
+        // Inputs and labels, and backward the gradients.
+        LayerKind::ElementwiseLoss(_) if backward => 3.0 * input,
+        LayerKind::ElementwiseLoss(_) => 2.0 * input,
         _ => input + output,
     }
 }

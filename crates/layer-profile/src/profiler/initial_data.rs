@@ -42,11 +42,14 @@ pub(super) fn initial_data(layer: &Layer, role: Role, samples: usize) -> Option<
         Role::Parameters => Some(whole(initial_parameters(layer, 0))),
         Role::Statistics => Some(whole(initial_statistics(layer))),
         Role::Labels => {
-            let classes = layer.input_shapes().first().map_or(1, layer_graph::Shape::innermost);
+            let classes = match layer.kind() {
+                LayerKind::ElementwiseLoss(_) => 2,
+                _ => layer.input_shapes().first().map_or(1, layer_graph::Shape::innermost),
+            };
             Some(cycle(elements, |stream| stream.below(classes) as f64))
         }
         // The loss of training is the mean over the batch.
-        Role::OutputGradient if *layer.kind() == LayerKind::SoftmaxCrossEntropy => {
+        Role::OutputGradient if layer.kind().is_loss() => {
             Some(InitialData { elements, period: vec![1.0 / samples as f64] })
         }
         Role::Input(_) => match layer.kind() {

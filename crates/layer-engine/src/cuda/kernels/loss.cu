@@ -107,3 +107,44 @@ KERNEL cross_entropy_backward_in_place(u32 rows, u32 classes, u32 positions, u32
     }
 }
 #endif
+
+// Losses of each element against a number, its label: the squared error, or the cross entropy of
+// the probability whose logit is the element.
+enum ElementwiseLoss { MEAN_SQUARED_ERROR, BINARY_CROSS_ENTROPY };
+
+// Adds up the losses of a sample, and the elements on the right side of one half. One warp per
+// sample.
+KERNEL elementwise_loss_samples(u32 samples, u32 elements, u32 kind, const real* __restrict__ x,
+                                const float* __restrict__ labels, double* __restrict__ losses,
+                                double* __restrict__ right, float* __restrict__ y) {
+    const u32 sample = ROW;
+    if (sample >= samples) return;
+    double loss = 0, share = 0;
+    ROLLED for (u32 i = LANE; i < elements; i += 32) {
+        const float value = x[sample * elements + i], label = labels[sample * elements + i];
+        if (kind == MEAN_SQUARED_ERROR) {
+            loss += (double)(value - label) * (value - label);
+        } else {
+            loss += fmaxf(value, 0) - label * value + log1pf(expf(-fabsf(value)));
+            share += (value > 0) == (label > 0.5f) ? 1 : 0;
+        }
+    }
+    loss = warp_sum(loss) / elements;
+    share = warp_sum(share) / elements;
+    if (LANE == 0) {
+        losses[sample] = loss;
+        right[sample] = share;
+        y[sample] = (float)loss;
+    }
+}
+
+KERNEL elementwise_loss_backward(u32 size, u32 elements, u32 kind, const real* __restrict__ x,
+                                 const float* __restrict__ labels, const float* __restrict__ dy,
+                                 real* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i >= size) return;
+    const float value = x[i];
+    const float slope =
+        kind == MEAN_SQUARED_ERROR ? 2 * (value - labels[i]) : 1 / (1 + expf(-value)) - labels[i];
+    dx[i] = dy[i / elements] / elements * slope;
+}

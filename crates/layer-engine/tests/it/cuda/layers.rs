@@ -6,8 +6,9 @@ use layer_engine::{
     CpuEngine, CudaEngine, ImageLayout, KernelChoice, Pass, Precision, Role, Shard, Signature,
 };
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, PositionEmbedding, Recurrence, RecurrentCell, RmsNorm, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, Layer, LayerKind, LayerNorm,
+    Linear, LocalResponseNorm, MultiHeadAttention, PositionEmbedding, Recurrence, RecurrentCell, RmsNorm,
+    Shape,
 };
 use proptest::prelude::*;
 
@@ -374,6 +375,8 @@ proptest! {
         compare(order, &layer(RmsNorm { epsilon: 1e-2, unit_offset: bias }, &shape), samples);
         compare(order, &layer(LayerKind::Softmax, &shape), samples);
         compare(order, &layer(LayerKind::SoftmaxCrossEntropy, &shape), samples);
+        compare(order, &layer(ElementwiseLoss::MeanSquaredError, &shape), samples);
+        compare(order, &layer(ElementwiseLoss::BinaryCrossEntropy, &shape), samples);
     }
 
     #[test]

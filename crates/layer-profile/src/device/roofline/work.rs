@@ -82,6 +82,7 @@ impl Work {
             LayerKind::Softmax | LayerKind::Recurrence(_) => outputs,
             // Their input or their output, which has the same size.
             kind if kind.is_activation() => outputs,
+            LayerKind::ElementwiseLoss(_) => inputs,
             _ => 0.0,
         };
         // A product and the gates of each position of a recurrence.
