@@ -311,7 +311,7 @@ fn data_that_do_not_fit_the_network_are_rejected() {
     );
     assert_eq!(
         error_message(&linear_classifier(Shape::image(1, 8, 8), 1000)),
-        "data set `digits` has 10 classes, but layer `loss` of network `linear` has 1000"
+        "data set `digits` has 10 classes, but layer `loss` of network `linear` has 1000 classes"
     );
     let bare = LayerGraph::new("bare", Shape::image(1, 8, 8)).unwrap();
     let no_loss =

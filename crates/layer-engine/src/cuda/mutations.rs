@@ -162,6 +162,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::SoftmaxCrossEntropy, Shape::features(3), 300),
             (ElementwiseLoss::MeanSquaredError.into(), Shape::features(35), 37),
             (ElementwiseLoss::BinaryCrossEntropy.into(), Shape::features(35), 37),
+            (ElementwiseLoss::BinaryCrossEntropy.into(), Shape::features(17), 9),
         ],
         Family::MatrixProduct => vec![
             (Linear::new(72).into(), Shape::sequence(35, 68), 2),
@@ -597,6 +598,7 @@ const HARMLESS: &[(&str, &str, &str)] = &[
         "in the logarithm, at limits of its argument that no sum has",
         "%p30 %p31 %p33",
     ),
+    ("elementwise_loss_samples", "the argument of the logarithm is between 1 and 2", "%p5"),
     (
         "dropout",
         "in the copy for whole samples, where an element beyond the last is another one of the sample",

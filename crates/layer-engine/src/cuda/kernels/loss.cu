@@ -125,7 +125,7 @@ KERNEL elementwise_loss_samples(u32 samples, u32 elements, u32 kind, const real*
         if (kind == MEAN_SQUARED_ERROR) {
             loss += (double)(value - label) * (value - label);
         } else {
-            loss += fmaxf(value, 0) - label * value + log1pf(expf(-fabsf(value)));
+            loss += fmaxf(value, 0) - label * value + logf(1 + expf(-fabsf(value)));
             share += (value > 0) == (label > 0.5f) ? 1 : 0;
         }
     }
