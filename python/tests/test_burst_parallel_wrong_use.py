@@ -123,4 +123,4 @@ def test_probe_names_a_layer_that_mixes_samples():
     inner = layers[first].island.forward
     layers[first].island.forward = lambda x: inner(x).cumsum(0).flip(0)
     with pytest.raises(BurstParallelError, match=f"layer '{first}' mixes samples"):
-        probe(parts, layers, random, torch.randn(4, 6))
+        probe(parts, layers, random, {"input": torch.randn(4, 6)})

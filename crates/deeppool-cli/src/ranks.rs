@@ -260,7 +260,7 @@ fn train_by_cuda(
 }
 
 #[cfg(not(feature = "cuda"))]
-fn evaluate_by_cuda(_: &TrainConfig<'_>, _: Duration) -> anyhow::Result<f64> {
+fn evaluate_by_cuda(_: &TrainConfig<'_>, _: Duration) -> anyhow::Result<Evaluation> {
     bail!(WITHOUT_CUDA)
 }
 

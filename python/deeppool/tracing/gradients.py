@@ -91,7 +91,8 @@ def check_gradients(
     value = traced.call.run(module, [one.double() if one.is_floating_point() else one for one in batch])
     for layer in traced.loss_layers[:-1]:
         value = layer.island(value)
-    loss = traced.loss_layers[-1].island(value, targets).mean()
+    expected = targets.double() if targets.is_floating_point() else targets
+    loss = traced.loss_layers[-1].island(value, expected).mean()
     parameters = dict(module.named_parameters())
     gradients = torch.autograd.grad(
         loss, list(parameters.values()), allow_unused=True, materialize_grads=True
