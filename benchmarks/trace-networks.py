@@ -292,9 +292,11 @@ def product_flops(layer, operation):
         has_bias = len(layer.parameters) > 1
         return layer.forward_flops - has_bias * math.prod(layer.shape)
     if layer.kind == "multi_head_attention":
-        positions, keys = layer.shape[0], layer.input_shapes[-1][0]
-        softmax = 5 * operation[layer.kind]["heads"] * positions * keys
-        return layer.forward_flops - softmax
+        positions, keys, options = layer.shape[0], layer.input_shapes[-1][0], operation[layer.kind]
+        products = options["heads"] * positions * min(keys, options.get("window", keys))
+        # Those of the softmax, and the addition of biases.
+        others = 5 + ("relative" in options or "alibi" in options)
+        return layer.forward_flops - others * products
     if layer.kind == "recurrence":
         has_bias = len(layer.parameters) > 1
         gates = {"lstm": 58, "gru": 38}[operation[layer.kind]["cell"]]

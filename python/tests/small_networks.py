@@ -126,6 +126,20 @@ class Rows(Transformer):
         return super().forward(tokens.view(-1, tokens.shape[-1]))
 
 
+class Counted(nn.Module):
+    """Positions that count the tokens other than padding, as in RoBERTa."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(9, 6, padding_idx=1), nn.Embedding(12, 6, padding_idx=1)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, tokens):
+        is_token = (tokens != 1).int()
+        positions = is_token.cumsum(1) * is_token + 1
+        return self.head(self.tokens(tokens) + self.positions(positions))
+
+
 NETWORKS = {
     "skips": Skips,
     "branches": Branches,

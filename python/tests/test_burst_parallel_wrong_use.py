@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from plan_documents import data_parallel  # noqa: E402
 from ranks import on_ranks  # noqa: E402
+from small_networks import Counted  # noqa: E402
 from torch import nn  # noqa: E402
 
 from deeppool import DeepPoolError, InputError  # noqa: E402
@@ -73,6 +74,13 @@ def errors_of_wrong_uses():
         BurstParallel(parts, data_parallel(parts.network, 2, BATCH))(inputs, targets)
 
     errors["mixes"] = error_of(mixes)
+
+    def pads():
+        parts = trace(Counted(), torch.randint(2, 9, (BATCH, 5)))
+        model = BurstParallel(parts, data_parallel(parts.network, 2, BATCH))
+        model(torch.ones(BATCH, 5, dtype=torch.long), torch.zeros(BATCH, 5, dtype=torch.long))
+
+    errors["padding"] = error_of(pads)
     return errors
 
 
@@ -96,6 +104,7 @@ def errors_by_rank():
         ("other parameters", BurstParallelError, ["parameters changed", "trace it again"]),
         ("changed", None, ["trace it again"]),
         ("mixes", None, ["1", "sample"]),
+        ("padding", BurstParallelError, ["the padding token 1", "trace it with examples that have it"]),
     ],
 )
 def test_wrong_use_raises_on_all_ranks(use, kind, parts, errors_by_rank):

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 
+from small_networks import Counted  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from traced_networks import NETWORKS, SMALL, GPT2, LanguageModel, tokens  # noqa: E402
@@ -454,6 +455,22 @@ class Hiding(nn.Module):
 
     def forward(self, x):
         return self.parts[0](x) + self.parts[1](x)
+
+
+def test_positions_that_count_tokens_are_those_without_padding():
+    module, tokens = Counted(), torch.randint(2, 9, (3, 5))
+    traced = trace(module, tokens)
+    assert not traced.opaque
+    assert [layer["op"] for layer in traced.graph["layers"]][1] == {
+        "position_embedding": {"positions": 12, "first": 2}
+    }
+    assert torch.allclose(traced.run(tokens), module(tokens), atol=1e-6)
+    padded = torch.cat([tokens[:, :3], torch.ones(3, 2, dtype=torch.long)], 1)
+    with pytest.raises(TraceError, match="the padding token 1"):
+        traced.run(padded)
+    traced = trace(module, padded)
+    assert list(traced.opaque) == ["positions"]
+    assert torch.allclose(traced.run(padded), module(padded), atol=1e-6)
 
 
 class RoundedGelu(torch.autograd.Function):

@@ -440,6 +440,8 @@ class BurstParallel(nn.Module):
                     f"the module was traced with samples of shape {expected}, not {shape}: trace it with "
                     "samples of this shape"
                 )
+        if not self._communication.is_fake:
+            self._check_tokens(inputs[:-1])
         problem = self._traced.loss.problem_of(inputs[-1])
         if problem is not None:
             raise BurstParallelError(problem)
@@ -450,6 +452,15 @@ class BurstParallel(nn.Module):
                 "`positions` among the splits"
             )
         return inputs[:-1], inputs[-1]
+
+    def _check_tokens(self, inputs: Sequence[torch.Tensor]) -> None:
+        if not self._traced.absent:
+            return
+        rows = self.samples
+        try:
+            self._traced.check_tokens([one[rows.start : rows.stop] for one in inputs])
+        except TraceError as error:
+            raise BurstParallelError(str(error)) from None
 
     def _prepare(self, samples: Sequence[torch.Tensor]) -> Executor:
         """Creates the executor, under the settings (such as autocast) of the first iteration."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from deeppool.tracing.positions import consecutive_in, counted
 from deeppool.tracing.program import Ref, Step, Stored
 from deeppool.tracing.units import Units
 
@@ -586,6 +587,7 @@ class _Matcher:
             if step.op == "embedding":
                 weight, indices = step.argument("weight"), step.argument("indices")
                 found = self._consecutive(indices, sample[0])
+                found = found or counted(self.units, indices, sample[0], step.argument("padding_idx"))
                 if not self._stored(weight) or step.argument("sparse") or found is None:
                     return None
                 table, (first, is_repeated) = weight, found
@@ -613,17 +615,7 @@ class _Matcher:
         return found.pop() if len(found) == 1 else None
 
     def _consecutive_for(self, indices: Any, length: int, samples: int) -> tuple[int, bool] | None:
-        value = self.units.constant(indices, samples)
-        if value is not None and value.numel() == samples * length and len(value) == samples:
-            # The indices of the positions of each sample.
-            value = value[0] if bool((value == value[:1]).all()) else None
-        if value is None or value.numel() not in (1, length):
-            return None
-        value = value.flatten()
-        first = int(value[0])
-        if bool((value == first).all()):
-            return first, length > 1
-        return (first, False) if bool((value == first + torch.arange(length)).all()) else None
+        return consecutive_in(self.units.constant(indices, samples), length, samples)
 
     # Data movement.
 

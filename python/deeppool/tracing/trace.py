@@ -18,6 +18,7 @@ from deeppool.tracing import (
     linears,
     losses,
     norms,
+    positions,
     recurrent,
     refusals,
     stochastic_depth,
@@ -28,8 +29,8 @@ from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.exporting import batch_of
 from deeppool.tracing.fingerprint import fingerprint
-from deeppool.tracing.island import BatchNorm, Writer, buffers_kept, of_function
-from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
+from deeppool.tracing.island import BatchNorm, Island, Writer, buffers_kept, of_function
+from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of, label
 from deeppool.tracing.program import Step, export
 from deeppool.tracing.state import Watch, is_of_pytorch, observe
 from deeppool.tracing.traced import Traced, TracedLayer
@@ -52,6 +53,9 @@ def trace(
     names, and the operations between them, named after the enclosing module and the operation. A layer that
     a kind of the graph format expresses exactly has that kind. Any other layer is *opaque*, with the
     floating-point operations and bytes of its operations, and :attr:`Traced.opaque` has the reason.
+
+    Positions that count the tokens other than padding, as in RoBERTa, are those of sequences without padding
+    if the examples have none. Padding tokens are then an error.
 
     The module, its mode and its buffers do not change. Key-value caches of `transformers` are off while it
     is traced.
@@ -95,6 +99,8 @@ def trace(
             observed = observe(module, call)
         program = export(module, call)
         units = Units(module, program, observed)
+        units.examples = list(examples.values())
+        positions.release(units)
         refusals.check_steps(units)
         counters = refusals.counters(units, observed)
         attention.find(units)
@@ -143,6 +149,7 @@ def trace(
         targets,
         call=call,
         loss=of_samples,
+        absent=units.absent,
         counters=counters,
         watch=watch,
     )
@@ -239,12 +246,28 @@ class _Layers:
         wanted = match.name or (unit.module if has_name else self._functional(unit.module, step.op))
         name = self._free_name(wanted)
         is_simple = part.is_call and self.units.program.simple_calls.get(unit.call, False)
-        island = Writer(self.units, part).island(name, step.index, list(match.inputs), is_simple)
+        needs_tokens = set(self.units.needs(part)[1]) > set(match.inputs)
+        if label(match.op) == "position_embedding" and needs_tokens:
+            island = self._positions(name, part, step, match)
+        else:
+            island = Writer(self.units, part).island(name, step.index, list(match.inputs), is_simple)
         if step.op == "batch_norm":
             module = self.units.modules[part.module]
             island.norm = BatchNorm(step, self.units.modules, module if _is_norm(module) else None)
         inputs = [self.layer_of[value] for value in match.inputs]
         return Draft(name, match.op, inputs, island, steps=[step])
+
+    def _positions(self, name: str, part: Unit, step: Step, match: Kind) -> Island:
+        """Returns the layer of positions that do not depend on the tokens without padding."""
+        assert isinstance(match.op, dict) and step.sample is not None
+        options, (length, features) = match.op["position_embedding"], step.sample
+        first, count = options.get("first", 0), 1 if options.get("repeated") else length
+        (table,) = [one for one in self.units.stored(part) if one.is_parameter]
+
+        def add(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+            return x + table.reshape(-1, features)[first : first + count]
+
+        return of_function(name, add, step.sample, [(table, self.units.modules[table.owner])])
 
     def _formula(self, unit: Unit, output: int, kind: Kind) -> Draft:
         """Returns the layer of a module that computes a kind by several operations."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -62,6 +62,7 @@ class Traced:
         loss: Loss,
         counters: Sequence[CounterOf],
         watch: Watch,
+        absent: Set[tuple[int, int]] = frozenset(),
     ) -> None:
         #: The network as a document of the format ``deeppool/graph/v1``.
         self.graph = dict(graph)
@@ -86,6 +87,8 @@ class Traced:
         #: Buffers that count training iterations.
         self.counters = list(counters)
         self._watch = watch
+        #: Indices of inputs, and padding tokens that they may not have.
+        self.absent = frozenset(absent)
 
     @cached_property
     def network(self) -> Network:
@@ -106,10 +109,29 @@ class Traced:
 
     def values(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Computes the output of each layer before the loss. The result also has the inputs."""
+        self.check_tokens(inputs)
         values = dict(zip(self.call.examples, inputs, strict=True))
         for layer in self.layers[: len(self.layers) - len(self.loss_layers)]:
             values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
         return values
+
+    def check_tokens(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Checks that there are no padding tokens on which positions depend.
+
+        On a GPU, it fails later and without a message, so that nothing waits for it.
+
+        Raises:
+            TraceError: There are some.
+        """
+        for index, token in self.absent:
+            is_absent = (inputs[index] != token).all()
+            if is_absent.device.type != "cpu":
+                torch._assert_async(is_absent)
+            elif not is_absent:
+                raise TraceError(
+                    f"the inputs have the padding token {token}, and the module was traced without it: "
+                    "trace it with examples that have it, or give the positions as an argument"
+                )
 
     def check_unchanged(self, module: nn.Module | None = None) -> None:
         """Checks that a module has the structure that was traced.

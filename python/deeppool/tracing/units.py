@@ -63,6 +63,11 @@ class Units:
         self.observed = observed
         #: Whether islands compute what was expected, by their structure.
         self.known: dict[Any, bool] = {}
+        #: Examples of the network's inputs.
+        self.examples: list[torch.Tensor] = []
+        #: Indices of inputs, and tokens that their examples lack and without which layers have
+        #: their kinds.
+        self.absent: set[tuple[int, int]] = set()
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.steps = program.steps
         self._find_writers()
@@ -132,6 +137,13 @@ class Units:
     def is_input(self, index: int) -> bool:
         """Returns whether a step is an input of the network."""
         return index < self.program.inputs
+
+    def release(self, steps: Iterable[int]) -> None:
+        """Makes steps free, whose results are the same for all inputs."""
+        self.free |= set(steps)
+        self.units = self._first()
+        self._merge_writers()
+        self.repair()
 
     def _changes_buffer(self, step: Step) -> bool:
         return any(isinstance(leaf, Stored) for leaf in step.writes)

@@ -63,26 +63,23 @@ impl RotaryScaling {
     fn apply(&self, frequency: f64) -> f64 {
         match *self {
             Self::Linear { factor } => frequency / factor,
-            Self::Llama3 { factor, low_frequency_factor: low, high_frequency_factor: high, .. } => {
-                let turns = self.turns(frequency);
+            Self::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_positions,
+            } => {
+                let turns = original_positions as f64 * frequency / TAU;
                 let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                 (1.0 - smooth) * frequency / factor + smooth * frequency
             }
         }
     }
 
-    /// Returns the number of turns of a frequency in the positions of the first training.
-    fn turns(&self, frequency: f64) -> f64 {
-        match self {
-            Self::Linear { .. } => 0.0,
-            Self::Llama3 { original_positions, .. } => *original_positions as f64 * frequency / TAU,
-        }
-    }
-
     /// Returns whether the numbers are in their ranges.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        let is_positive = |number: f64| number > 0.0 && number.is_finite();
+        let is_positive = |number: f64| number > 0.0 && number.is_normal();
         match *self {
             Self::Linear { factor } => is_positive(factor),
             Self::Llama3 { factor, low_frequency_factor, high_frequency_factor, original_positions } => {
@@ -107,13 +104,6 @@ impl RotaryEmbedding {
     #[must_use]
     pub fn rotated_features(&self) -> usize {
         self.rotated.unwrap_or(self.width)
-    }
-
-    /// Returns the indices of the features of a head that are rotated together, for the pair with
-    /// index `pair`.
-    #[must_use]
-    pub fn pair(&self, pair: usize) -> [usize; 2] {
-        if self.interleaved { [2 * pair, 2 * pair + 1] } else { [pair, pair + self.rotated_features() / 2] }
     }
 
     /// Returns the angle in radians by which the pair of features with index `pair` is rotated at
