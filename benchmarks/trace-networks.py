@@ -288,7 +288,7 @@ def counted_flops(function, *inputs):
 
 def product_flops(layer, operation):
     """Returns the operations of one sample in the products of a layer with a kind."""
-    if layer.kind in ("conv2d", "linear"):
+    if layer.kind in ("conv2d", "conv_transpose2d", "linear"):
         has_bias = len(layer.parameters) > 1
         return layer.forward_flops - has_bias * math.prod(layer.shape)
     if layer.kind == "multi_head_attention":

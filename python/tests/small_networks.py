@@ -53,6 +53,23 @@ class Branches(nn.Module):
         return self.fc(self.dropout(F.gelu(x).mean((2, 3))))
 
 
+class Resampled(nn.Module):
+    """Dilated, transposed and 1-d convolutions, with padding and group normalization."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm1 = nn.Conv2d(3, 8, 3, padding=2, dilation=2, bias=False), nn.GroupNorm(4, 8)
+        self.up = nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.out, self.norm2 = nn.ConvTranspose2d(6, 4, 2), nn.GroupNorm(2, 4)
+        self.signal = nn.Conv1d(4, 8, 3, stride=4, groups=2)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = F.leaky_relu(self.norm1(self.conv(F.pad(x, [0, 1, 1, 0]))), 0.2)
+        x = F.interpolate(self.norm2(self.out(self.up(x))), scale_factor=2)
+        return self.fc(F.gelu(self.signal(x.flatten(2))).unsqueeze(2).mean((2, 3)))
+
+
 class Block(nn.Module):
     def __init__(self, features, heads, dropout):
         super().__init__()
@@ -143,6 +160,7 @@ class Counted(nn.Module):
 NETWORKS = {
     "skips": Skips,
     "branches": Branches,
+    "resampled": Resampled,
     "transformer": Transformer,
     "tied": tied_transformer,
     "rows": Rows,

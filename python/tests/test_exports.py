@@ -33,6 +33,26 @@ class Residual(nn.Module):
         return self.head(F.adaptive_avg_pool2d(x, 1))
 
 
+class Resampling(nn.Module):
+    """A convolution with uneven padding, normalisations of groups, and ways to a larger image."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2, dilation=2)
+        self.same = nn.Conv2d(8, 8, 2, padding="same", groups=2)
+        self.norm = nn.InstanceNorm2d(8, affine=True)
+        self.up = nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1, output_padding=1)
+        self.signal = nn.Conv1d(4, 6, 3, stride=2, bias=False)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = F.leaky_relu(self.conv(F.pad(x, [1, 2, 0, 3])), 0.2)
+        x = self.norm(self.same(x))
+        x = F.interpolate(self.up(x), scale_factor=2)
+        x = self.signal(x.flatten(2))
+        return self.head(F.adaptive_avg_pool2d(x.unsqueeze(2), 1).flatten(1))
+
+
 class Decoder(nn.Module):
     """A block of a language model with a causal attention."""
 
@@ -73,6 +93,7 @@ class Answer(nn.Module):
 
 NETWORKS = {
     "residual": (Residual, lambda: (torch.randn(2, 3, 16, 16),)),
+    "resampling": (Resampling, lambda: (torch.randn(2, 3, 16, 16),)),
     "decoder": (Decoder, lambda: (torch.randint(0, 50, (2, 10)),)),
     "answer": (Answer, lambda: (torch.randn(2, 2, 4, 4), torch.randint(0, 20, (2, 6)))),
 }

@@ -35,10 +35,10 @@ class Sequence(nn.Module):
 class Image(nn.Module):
     """A function of an image after a convolution."""
 
-    def __init__(self, channels, function):
+    def __init__(self, channels, function, outputs=None):
         super().__init__()
         self.first, self.function = nn.Conv2d(channels, channels, 3, padding=1), function
-        self.last = nn.Linear(channels, CLASSES)
+        self.last = nn.Linear(outputs or channels, CLASSES)
 
     def forward(self, x):
         return self.last(self.function(self.first(x)).mean((2, 3)))
@@ -205,6 +205,28 @@ def normalized(make):
     return case
 
 
+def transposed(draw):
+    groups, stride = draw(1, 3), draw(1, 3)
+    channels, outputs = groups * draw(1, 3), groups * draw(1, 3)
+    options = {"padding": draw(0, 1), "output_padding": draw(0, stride - 1), "dilation": draw(1, 2)}
+    function = nn.ConvTranspose2d(
+        channels, outputs, draw(2, 4), stride, groups=groups, bias=draw(0, 1) == 1, **options
+    )
+    return Image(channels, function, outputs), (channels, draw(2, 6), draw(2, 6))
+
+
+def signal(draw):
+    """Convolutions of signals: plain, and depthwise and dilated, with a normalization of channels."""
+    channels = 2 * draw(1, 3)
+    options = {"padding": "same", "dilation": 2, "groups": channels, "bias": False}
+    depthwise = nn.Conv1d(channels, 2 * channels, 2, **options)
+    first = nn.Conv1d(2, channels, 3, stride=2, bias=False)
+    norms = nn.GroupNorm(channels, channels), nn.BatchNorm1d(2 * channels)
+    module = nn.Sequential(first, norms[0], nn.GELU(), depthwise, norms[1], nn.Flatten())
+    length = draw(7, 12)
+    return nn.Sequential(*module, nn.Linear(2 * channels * ((length - 3) // 2 + 1), CLASSES)), (2, length)
+
+
 def recurrence(draw, kind):
     features, width = draw(1, 12), draw(1, 12)
     module = Recurrence(kind(features, width, bias=draw(0, 1) == 1, batch_first=True))
@@ -236,6 +258,13 @@ CASES = {
         "group_norm",
         normalized(lambda channels: nn.InstanceNorm2d(2 * channels, affine=True)),
     ),
+    "dilated_convolution": (
+        "conv2d",
+        image(lambda channels: nn.Conv2d(channels, channels, 3, stride=2, padding=2, dilation=2)),
+    ),
+    "transposed_convolution": ("conv_transpose2d", transposed),
+    "upsampling": ("adaptive_avg_pool2d", image(lambda channels: nn.Upsample(scale_factor=channels % 3 + 1))),
+    "signal": ("conv2d", signal),
     "gate": ("multiply", sequence(Gate)),
     "channel_gate": ("multiply", image(Squeeze)),
     "constant_scale": ("scale", sequence(lambda features: Function(lambda x: x * features**0.5))),

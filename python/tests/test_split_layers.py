@@ -57,6 +57,7 @@ BY_POSITIONS = (("tokens", ("positions", 2)), ("head", ("positions", 2)), ("loss
 CASES = [
     ("skips", 2, 1, True),
     ("branches", 3, 2, False),
+    ("resampled", 9, 1, True),
     ("transformer", 4, 1, True),
     ("transformer", 5, 2, False),
     ("tied", 6, 1, False, BY_FEATURES),

@@ -183,7 +183,7 @@ NETWORKS = {
     ),
     "bert": Traceable(Bert, lambda: tokens(30_522, 128)),
     "gpt2": Traceable(GPT2, lambda: tokens(50_257, 1024)),
-    "unet": Traceable(UNet, lambda: image(128), ("conv_transpose2d",)),
+    "unet": Traceable(UNet, lambda: image(128)),
     "lstm": Traceable(LanguageModel, lambda: tokens(10_000, 35)),
 }
 

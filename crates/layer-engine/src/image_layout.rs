@@ -83,6 +83,11 @@ impl ImageLayout {
                 let [height, width] = conv.kernel;
                 Matrices { count: conv.out_channels, rows: channels / conv.groups, columns: height * width }
             }
+            (Role::Parameters | Role::ParameterGradient, LayerKind::ConvTranspose2d(conv)) => {
+                let (channels, ..) = layer.input_shapes().first()?.as_image()?;
+                let [height, width] = conv.kernel;
+                Matrices { count: channels, rows: conv.out_channels / conv.groups, columns: height * width }
+            }
             _ => return None,
         };
         (matrices.rows > 1 && matrices.columns > 1).then_some(matrices)

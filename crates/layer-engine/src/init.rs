@@ -1,6 +1,6 @@
 //! Initial values of the parameters and running statistics of a layer.
 
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{ConvTranspose2d, Layer, LayerKind};
 
 use crate::random::{Purpose, RandomStream};
 
@@ -29,11 +29,11 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
         match (&*parameter.name, of_norm) {
             ("weight", Some(weight)) => values.extend(std::iter::repeat_n(weight, elements)),
             ("weight", None) if *layer.kind() != LayerKind::ClassToken => {
-                let inputs = match layer.kind() {
-                    LayerKind::PositionEmbedding(_) => &parameter.dims[2..],
-                    _ => &parameter.dims[1..],
+                let fan_in = match layer.kind() {
+                    LayerKind::PositionEmbedding(_) => parameter.dims[2..].iter().product(),
+                    LayerKind::ConvTranspose2d(conv) => transposed_fan_in(conv, parameter.dims[0]),
+                    _ => parameter.dims[1..].iter().product(),
                 };
-                let fan_in: usize = inputs.iter().product();
                 let squared_bound = if matches!(layer.kind(), LayerKind::Recurrence(_)) { 1.0 } else { 3.0 };
                 let bound = (squared_bound / fan_in as f64).sqrt();
                 let name = layer.tensor_name(parameter);
@@ -44,6 +44,13 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
         }
     }
     values
+}
+
+/// Returns the mean number of weights that an element of the output of a transposed convolution
+/// sums, at least 1.
+fn transposed_fan_in(conv: &ConvTranspose2d, in_channels: usize) -> usize {
+    let taps = conv.kernel[0] * conv.kernel[1];
+    (in_channels / conv.groups * taps / (conv.stride[0] * conv.stride[1])).max(1)
 }
 
 /// Returns the initial values of a layer's flat statistics buffer: mean 0 and variance 1. Empty for

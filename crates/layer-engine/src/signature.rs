@@ -111,7 +111,8 @@ fn passes_gradient(kind: &LayerKind) -> bool {
 /// Returns whether a kind multiplies its input by its parameters.
 fn multiplies_by_parameters(kind: &LayerKind) -> bool {
     use LayerKind as K;
-    matches!(kind, K::Conv2d(_) | K::Linear(_) | K::Scale(Scale::Features | Scale::Channels))
+    matches!(kind, K::Conv2d(_) | K::ConvTranspose2d(_) | K::Linear(_))
+        || matches!(kind, K::Scale(Scale::Features | Scale::Channels))
 }
 
 /// Operands of a layer's pass, in the order in which a launch passes them.

@@ -90,6 +90,12 @@ impl Layer {
                 let weight = LayerTensor::new("weight", dims);
                 std::iter::once(weight).chain(bias(conv.bias, conv.out_channels)).collect()
             }
+            LayerKind::ConvTranspose2d(conv) => {
+                let [height, width] = conv.kernel;
+                let dims = [self.inputs[0].dims()[0], conv.out_channels / conv.groups, height, width];
+                let weight = LayerTensor::new("weight", dims);
+                std::iter::once(weight).chain(bias(conv.bias, conv.out_channels)).collect()
+            }
             LayerKind::Linear(linear) => {
                 let weight = LayerTensor::new("weight", [linear.out_features, self.inputs[0].innermost()]);
                 std::iter::once(weight).chain(bias(linear.bias, linear.out_features)).collect()
@@ -240,6 +246,11 @@ impl Layer {
                     parameters[0].dims[1..].iter().map(|&dim| dim as u64).fold(1, u64::saturating_mul);
                 times(outputs, times(2, products).saturating_add(parameters.len() as u64 - 1))
             }
+            LayerKind::ConvTranspose2d(conv) => {
+                let taps = times(conv.kernel[0] as u64, conv.kernel[1] as u64);
+                let products = times(times(inputs, (conv.out_channels / conv.groups) as u64), taps);
+                times(2, products).saturating_add(if conv.bias { outputs } else { 0 })
+            }
             LayerKind::Recurrence(rule) => {
                 let width = self.output.innermost() as u64;
                 let products = times(inputs, times(2, width).saturating_add(u64::from(rule.bias)));
@@ -277,7 +288,7 @@ impl Layer {
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
                 times(outputs, times(pool.kernel[0] as u64, pool.kernel[1] as u64))
             }
-            LayerKind::AdaptiveAvgPool2d(_) => inputs,
+            LayerKind::AdaptiveAvgPool2d(_) => inputs.max(outputs),
             LayerKind::Add => times(outputs, self.inputs.len() as u64 - 1),
             LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => times(5, inputs),
             LayerKind::ElementwiseLoss(ElementwiseLoss::MeanSquaredError) => times(3, inputs),
@@ -296,6 +307,7 @@ impl Layer {
     pub fn backward_flops(&self) -> u64 {
         match &self.kind {
             LayerKind::Conv2d(_)
+            | LayerKind::ConvTranspose2d(_)
             | LayerKind::Linear(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)

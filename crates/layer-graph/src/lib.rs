@@ -18,10 +18,11 @@ pub mod zoo;
 pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
 pub use kind::{
-    AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, GroupNorm,
-    LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention, Opaque,
-    OpaquePass, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell,
-    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Slice,
+    AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, ConvTranspose2d, Dropout, ElementwiseLoss,
+    Embedding, GroupNorm, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm,
+    MultiHeadAttention, Opaque, OpaquePass, Pad, Permute, Pool2d, PositionEmbedding, Recurrence,
+    RecurrenceSizes, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling,
+    Scale, Select, Slice,
 };
 pub use layer::Layer;
 #[cfg(feature = "onnx")]

@@ -130,7 +130,13 @@ def _function(
         case "conv2d":
             stride, padding, groups = options["stride"], options["padding"], options["groups"]
             bias = tensors[1] if len(tensors) > 1 else None
-            return lambda x: F.conv2d(x, tensors[0], bias, stride, padding, 1, groups)
+            dilation = options.get("dilation", 1)
+            return lambda x: F.conv2d(x, tensors[0], bias, stride, padding, dilation, groups)
+        case "conv_transpose2d":
+            bias = tensors[1] if len(tensors) > 1 else None
+            sizes = [options[name] for name in ("stride", "padding", "output_padding", "groups")]
+            sizes.append(options.get("dilation", 1))
+            return lambda x: F.conv_transpose2d(x, tensors[0], bias, *sizes)
         case "embedding":
             return lambda x: F.embedding(x.flatten(1), tensors[0], options.get("padding"))
         case "layer_norm":

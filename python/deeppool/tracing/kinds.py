@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from deeppool.tracing.positions import consecutive_in, counted
 from deeppool.tracing.program import Ref, Step, Stored
@@ -33,10 +34,12 @@ class Piece:
     """One of the layers of :class:`Pieces`, with one input."""
 
     op: Op
-    function: Callable[[torch.Tensor], torch.Tensor]
+    function: Callable[..., torch.Tensor]
     output: tuple[int, ...]
-    #: Suffix of the layer's name; empty for the last piece.
+    #: Suffix of the layer's name; empty for the one with the module's name.
     suffix: str = ""
+    #: Parameters, which the function takes after the input.
+    stored: tuple[Stored, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,10 @@ MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
 #: Operations with a layer kind for at least some options.
 KNOWN = {
     "conv2d",
+    "conv1d",
+    "conv_transpose2d",
+    "upsample_nearest2d",
+    "_upsample_nearest_exact2d",
     "linear",
     "addmm",
     "batch_norm",
@@ -156,8 +163,10 @@ class _Matcher:
         if step.op == "getitem" or step.sample is None and self.op in KNOWN:
             return Unknown(f"{SHAPE} of {self.op}")
         match self.op:
-            case "conv2d":
+            case "conv2d" | "conv1d" | "conv_transpose2d":
                 return self._convolution()
+            case "upsample_nearest2d" | "_upsample_nearest_exact2d":
+                return self._upsampling()
             case "linear":
                 return self._linear()
             case "addmm":
@@ -261,29 +270,78 @@ class _Matcher:
         return isinstance(argument, Stored) and argument.is_parameter
 
     def _convolution(self) -> Match:
-        step = self.step
-        padding = step.argument("padding")
-        if not self._stored(step.argument("weight")):
-            return Unknown("conv2d with a computed weight")
-        if list(step.argument("dilation")) not in ([1], [1, 1]):
-            return Unknown(f"conv2d with dilation {list(step.argument('dilation'))}")
-        weight = self._parameter(step.argument("weight"))
-        if isinstance(padding, str):
-            if padding == "same" and any(size % 2 == 0 for size in weight[2:]):
-                return Unknown("conv2d with asymmetric padding")
-            padding = [size // 2 for size in weight[2:]] if padding == "same" else [0, 0]
-        bias = step.argument("bias")
+        step, weight, bias = self.step, self.step.argument("weight"), self.step.argument("bias")
+        if not self._stored(weight):
+            return Unknown(f"{self.op} with a computed weight")
         if bias is not None and not self._stored(bias):
-            return Unknown("conv2d with a computed bias")
-        options = {
-            "out_channels": weight[0],
-            "kernel": list(weight[2:]),
-            "stride": _pair(step.argument("stride")),
-            "padding": _pair(padding),
-            "groups": step.argument("groups"),
+            return Unknown(f"{self.op} with a computed bias")
+        is_transposed = self.op == "conv_transpose2d"
+        dims = self._parameter(weight)
+        kernel, groups = dims[2:], step.argument("groups")
+        stride, dilation = (_sizes(step.argument(name), len(kernel)) for name in ("stride", "dilation"))
+        padding, after = step.argument("padding"), [0] * len(kernel)
+        if isinstance(padding, str):
+            covered = [distance * (size - 1) for distance, size in zip(dilation, kernel)]
+            padding = [size // 2 for size in covered] if padding == "same" else [0]
+            if self.step.argument("padding") == "same":
+                after = [size % 2 for size in covered]
+        padding = _sizes(padding, len(kernel))
+        added = _sizes(step.argument("output_padding", [0]), len(kernel))
+        if is_transposed and any(size >= step_size for size, step_size in zip(added, stride)):
+            return Unknown("conv_transpose2d with an output padding of at least its stride")
+        # A signal is an image of one row.
+        rows = [1] * (2 - len(kernel))
+        options: dict[str, Any] = {
+            "out_channels": dims[1] * groups if is_transposed else dims[0],
+            "kernel": rows + list(kernel),
+            "stride": rows + stride,
+            "padding": [0] * len(rows) + padding,
+            "groups": groups,
             "bias": bias is not None,
         }
-        return self._image({"conv2d": options})
+        options |= {"output_padding": added} if is_transposed else {}
+        options |= {"dilation": rows + dilation} if any(size != 1 for size in dilation) else {}
+        if rows or any(after):
+            return self._chain(options, [0] * len(rows) + after)
+        return self._image({self.op: options})
+
+    def _chain(self, options: dict[str, Any], after: list[int]) -> Match:
+        """Matches a convolution of signals, or with more padding after an image than before it.
+
+        Signals are reshaped to images of one row, and the result to signals.
+        """
+        step, value, output = self.step, self._input(), self.step.sample
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or output is None:
+            return Unknown(f"{SHAPE} of the input of {self.op}")
+        is_signal = self.op == "conv1d"
+        if len(sample) != (2 if is_signal else 3) or self.units.steps[value].rows != 1:
+            return Unknown(f"{self.op} of something other than {'signals' if is_signal else 'images'}")
+        stride, dilation, groups = options["stride"], options.get("dilation", 1), options["groups"]
+        image, result = ((dims[0], 1, dims[1]) if is_signal else dims for dims in (sample, output))
+        pieces = []
+        if is_signal:
+            to_image: Op = {"reshape": {"output": list(image)}}
+            pieces.append(Piece(to_image, lambda x: x.unsqueeze(2), image, ".image"))
+        padding = options["padding"]
+        if any(after):
+            before, padding = padding, [0, 0]
+            options = options | {"padding": padding}
+            sides = [before[1], before[1] + after[1], before[0], before[0] + after[0]]
+            pad: Op = {"pad": {"before": before, "after": sides[3:0:-2]}}
+            padded = (image[0], image[1] + sides[2] + sides[3], image[2] + sides[0] + sides[1])
+            pieces.append(Piece(pad, lambda x: F.pad(x, sides), padded, ".pad"))
+
+        def convolve(x: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
+            weight = weight.unsqueeze(2) if is_signal else weight
+            return F.conv2d(x, weight, bias[0] if bias else None, stride, padding, dilation, groups)
+
+        stored = [step.argument("weight"), step.argument("bias")][: 2 if options["bias"] else 1]
+        pieces.append(Piece({"conv2d": options}, convolve, result, stored=tuple(stored)))
+        if is_signal:
+            to_signal: Op = {"reshape": {"output": list(output)}}
+            pieces.append(Piece(to_signal, lambda x: x.squeeze(2), output, ".signal"))
+        return Pieces(value, tuple(pieces))
 
     def _parameter(self, stored: Stored) -> tuple[int, ...]:
         return self.units.parameter(stored)
@@ -321,8 +379,8 @@ class _Matcher:
             return Unknown("batch_norm with fixed statistics")
         value = self._input()
         sample = self._sample(value) if value is not None else None
-        if value is None or sample is None or self.units.steps[value].rows != 1 or len(sample) not in (1, 3):
-            return Unknown("batch_norm of something other than images and vectors")
+        if value is None or sample is None or self.units.steps[value].rows != 1 or len(sample) > 3:
+            return Unknown("batch_norm of something other than images, signals and vectors")
         return Kind(
             {"batch_norm": {"epsilon": step.argument("eps"), "momentum": step.argument("momentum")}}, (value,)
         )
@@ -456,6 +514,18 @@ class _Matcher:
         if any(sides[4:]) or min(sides) < 0:
             return Unknown("padding of something other than height and width")
         return self._image({"pad": {"before": [top, left], "after": [bottom, right]}})
+
+    def _upsampling(self) -> Match:
+        """Matches a repetition of pixels: an average over windows within one pixel."""
+        value, output = self._input(), self.step.sample
+        sample = self._sample(value) if value is not None else None
+        if sample is None or output is None or len(sample) != 3:
+            return Unknown(f"{SHAPE} of the input of {self.op}")
+        factors = [after / before for before, after in zip(sample[1:], output[1:])]
+        given = self.step.argument("scale_factors") or factors
+        if any(factor % 1 for factor in factors) or list(given) != factors:
+            return Unknown("upsampling by a factor that is not an integer")
+        return self._image({"adaptive_avg_pool2d": {"output": list(output[1:])}})
 
     # Element by element.
 
@@ -727,8 +797,13 @@ class _Matcher:
 
 
 def _pair(sizes: Any) -> list[int]:
-    pair: list[int] = [sizes] if isinstance(sizes, int) else list(sizes)
-    return pair * 2 if len(pair) == 1 else pair
+    return _sizes(sizes, 2)
+
+
+def _sizes(sizes: Any, count: int) -> list[int]:
+    """Returns a size along each of ``count`` axes. One size is that along all."""
+    result: list[int] = [sizes] if isinstance(sizes, int) else list(sizes)
+    return result * count if len(result) == 1 else result
 
 
 def _product(dims: tuple[int, ...]) -> int:

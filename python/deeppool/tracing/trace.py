@@ -301,15 +301,16 @@ class _Layers:
         ]
 
     def _pieces(self, unit: Unit, step: Step, match: Pieces) -> list[Draft]:
-        name = (
-            unit.module if unit.is_call and len(unit.steps) == 1 else self._functional(unit.module, step.op)
-        )
-        name = self._free_name(name)
+        learns = any(piece.stored for piece in match.pieces)
+        has_name = unit.is_call and (len(unit.steps) == 1 or learns)
+        name = self._free_name(unit.module if has_name else self._functional(unit.module, step.op))
         drafts: list[Draft] = []
         for piece in match.pieces:
             called = name + piece.suffix
             inputs = [drafts[-1].name if drafts else self.layer_of[match.value]]
-            drafts.append(Draft(called, piece.op, inputs, of_function(called, piece.function, piece.output)))
+            stored = [(one, self.units.modules[one.owner]) for one in piece.stored]
+            island = of_function(called, piece.function, piece.output, stored)
+            drafts.append(Draft(called, piece.op, inputs, island))
         return drafts
 
     def _learns(self, unit: Unit) -> bool:

@@ -170,6 +170,20 @@ impl Product {
                     depth: channels * conv.kernel[0] * conv.kernel[1],
                 })
             }
+            // A row for each pixel of the input, which is the output of the transposed convolution.
+            LayerKind::ConvTranspose2d(conv) => {
+                let (channels, height, width) = input.as_image()?;
+                let (filters, taps) = (conv.out_channels / conv.groups, conv.kernel[0] * conv.kernel[1]);
+                let pixels = samples * output.elements() / conv.out_channels;
+                let positions = taps.div_ceil(conv.stride[0] * conv.stride[1]);
+                Some(Self {
+                    count: conv.groups,
+                    rows: pixels,
+                    columns: filters,
+                    input: [samples * height * width, channels / conv.groups],
+                    depth: channels / conv.groups * positions,
+                })
+            }
             LayerKind::Linear(linear) => {
                 let rows = samples * output.elements() / linear.out_features;
                 let depth = input.innermost();

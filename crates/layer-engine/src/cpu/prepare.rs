@@ -109,12 +109,11 @@ fn operation<T: Real>(
     let parts = || layer.input_shapes().iter().map(layer_graph::Shape::elements).collect();
     Some(match layer.kind() {
         LayerKind::Conv2d(conv) => {
-            let pass = match pass {
-                Pass::Backward => ConvPass::Backward,
-                Pass::BackwardParameters => ConvPass::BackwardParameters,
-                _ => ConvPass::Forward,
-            };
-            Box::new(Convolution::new(Geometry::new(layer, conv)?, samples, pass, workers))
+            Box::new(Convolution::new(Geometry::new(layer, conv)?, samples, ConvPass::of(pass), workers))
+        }
+        LayerKind::ConvTranspose2d(conv) => {
+            let geometry = Geometry::transposed(layer, conv)?;
+            Box::new(Convolution::transposed(geometry, samples, ConvPass::of(pass), workers))
         }
         LayerKind::Linear(linear) => {
             let pass = match pass {

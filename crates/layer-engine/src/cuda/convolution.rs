@@ -3,10 +3,10 @@
 //! of `KernelBuilder` do.
 
 use cuda::{ConvolutionShape, Direction, Layout};
-use layer_graph::{Conv2d, Layer, Shape};
+use layer_graph::{Conv2d, Layer, LayerKind};
 
 use super::channels::Channels;
-use super::kernel::Argument;
+use super::kernel::{Argument, Launch};
 use super::kernel_builder::{Candidate, KernelBuilder, size};
 use super::module::Family;
 use super::operand::element_bytes;
@@ -16,81 +16,59 @@ use crate::{EngineError, ImageLayout, KernelChoice, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Convolution;
 
-/// Adds the launches of a pass of a convolution over `samples` samples. Returns `None` if the
-/// layer's shapes are not images.
+/// Adds the launches of a pass of a convolution, or of a transposed one, over `samples` samples.
+/// Returns `None` for another layer.
 pub(super) fn add_launches(
     builder: &mut KernelBuilder<'_>,
     layer: &Layer,
-    conv: &Conv2d,
     pass: Pass,
     samples: usize,
 ) -> Result<Option<()>, EngineError> {
-    let images = (layer.input_shapes().first().and_then(Shape::as_image), layer.output_shape().as_image());
-    let (Some((in_channels, height, width)), Some((out_channels, out_height, out_width))) = images else {
+    let Some(input) = layer.input_shapes().first() else { return Ok(None) };
+    let (conv, has_bias, is_transposed) = match layer.kind() {
+        LayerKind::Conv2d(conv) => (conv.clone(), conv.bias, false),
+        LayerKind::ConvTranspose2d(conv) => (conv.transposed(input.dims()[0]), conv.bias, true),
+        _ => return Ok(None),
+    };
+    let layout = builder.device().image_layout;
+    let Some(convolution) = Convolution::new(layer, &conv, (is_transposed, has_bias), samples, layout) else {
         return Ok(None);
     };
-    let (channels, filters) = (in_channels / conv.groups, out_channels / conv.groups);
-    let shape = ConvolutionShape {
-        samples,
-        in_channels,
-        out_channels,
-        groups: conv.groups,
-        input: [height, width],
-        kernel: conv.kernel,
-        stride: conv.stride,
-        padding: conv.padding,
-        dilation: [1, 1],
-        layout: match builder.device().image_layout {
-            ImageLayout::ChannelsFirst => Layout::Nchw,
-            ImageLayout::ChannelsLast => Layout::Nhwc,
-        },
-        direction: Direction::Forward,
-    };
-    let [kernel, stride, padding] = [conv.kernel, conv.stride, conv.padding];
-    let geometry = [
-        conv.groups,
-        channels,
-        filters,
-        height,
-        width,
-        out_height,
-        out_width,
-        kernel[0],
-        kernel[1],
-        stride[0],
-        stride[1],
-        padding[0],
-        padding[1],
-    ];
-    let windows = out_height * out_width;
-    let weights_of_filter = channels * kernel[0] * kernel[1];
-    let convolution = Convolution {
-        layer,
-        shape,
-        channels,
-        filters,
-        windows,
-        weights_of_filter,
-        x_elements: samples * in_channels * height * width,
-        weight_elements: out_channels * weights_of_filter,
-        y_elements: samples * out_channels * windows,
-        has_bias: conv.bias,
-        arguments: [size(samples), Argument::fields(geometry)],
-    };
-    match pass {
-        Pass::Backward => {
-            convolution.add_input_gradient(builder)?;
-            convolution.add_parameter_gradient(builder)?;
+    let [x, weights, y] = [Role::Input(0), Role::Parameters, Role::Output].map(|role| builder.operand(role));
+    let [dx, gradient, dy] = [Role::InputGradient(0), Role::ParameterGradient, Role::OutputGradient]
+        .map(|role| builder.operand(role));
+    let biases = if has_bias { weights.offset(convolution.weight_elements) } else { Argument::NONE };
+    let none = Argument::NONE;
+    if !pass.is_backward() {
+        if is_transposed {
+            convolution.add_input_gradient(builder, [y, weights, x], biases)?;
+        } else {
+            convolution.add_forward(builder, [x, weights, y], biases)?;
         }
-        Pass::BackwardParameters => convolution.add_parameter_gradient(builder)?,
-        _ => convolution.add_forward(builder)?,
+        return Ok(Some(()));
+    }
+    match (pass, is_transposed) {
+        (Pass::Backward, false) => convolution.add_input_gradient(builder, [dx, weights, dy], none)?,
+        (Pass::Backward, true) => convolution.add_forward(builder, [dy, weights, dx], none)?,
+        _ => {}
+    }
+    let [images, of_windows] = if is_transposed { [dy, x] } else { [x, dy] };
+    convolution.add_weight_gradient(builder, [images, gradient, of_windows])?;
+    if has_bias {
+        let of_biases = gradient.offset(convolution.weight_elements);
+        convolution.add_bias_gradient(builder, [dy, of_biases])?;
     }
     Ok(Some(()))
 }
 
-/// Sizes of a convolution, in elements of all samples where not said otherwise.
+/// Sizes of a convolution, in elements of all samples where not said otherwise. For a transposed
+/// convolution, they are those of the convolution whose input gradient is its output: its input is
+/// the layer's output, and its output the layer's input.
 struct Convolution<'l> {
     layer: &'l Layer,
+    is_transposed: bool,
+    /// Whether the layer has biases.
+    has_bias: bool,
     shape: ConvolutionShape,
     /// Input channels of a group.
     channels: usize,
@@ -102,12 +80,62 @@ struct Convolution<'l> {
     x_elements: usize,
     weight_elements: usize,
     y_elements: usize,
-    has_bias: bool,
     /// The first arguments of the GPU functions: the number of samples, and the geometry.
     arguments: [Argument; 2],
 }
 
-impl Convolution<'_> {
+impl<'l> Convolution<'l> {
+    /// Returns the sizes of a layer's convolution, or `None` if the layer's shapes are not images.
+    fn new(
+        layer: &'l Layer,
+        conv: &Conv2d,
+        (is_transposed, has_bias): (bool, bool),
+        samples: usize,
+        layout: ImageLayout,
+    ) -> Option<Self> {
+        let (input, output) = (layer.input_shapes().first()?.as_image()?, layer.output_shape().as_image()?);
+        let [input, output] = if is_transposed { [output, input] } else { [input, output] };
+        let ((in_channels, height, width), (out_channels, out_height, out_width)) = (input, output);
+        let (channels, filters) = (in_channels / conv.groups, out_channels / conv.groups);
+        let &Conv2d { kernel, stride, padding, dilation, groups, .. } = conv;
+        let shape = ConvolutionShape {
+            samples,
+            in_channels,
+            out_channels,
+            groups,
+            input: [height, width],
+            kernel,
+            stride,
+            padding,
+            dilation,
+            layout: match layout {
+                ImageLayout::ChannelsFirst => Layout::Nchw,
+                ImageLayout::ChannelsLast => Layout::Nhwc,
+            },
+            direction: Direction::Forward,
+        };
+        // Fields of `Geometry` in `kernels/convolution.cuh`.
+        let sizes = [groups, channels, filters, height, width, out_height, out_width];
+        let pairs = [kernel, stride, padding, dilation];
+        let geometry = Argument::fields(sizes.into_iter().chain(pairs.into_iter().flatten()));
+        let windows = out_height * out_width;
+        let weights_of_filter = channels * kernel[0] * kernel[1];
+        Some(Self {
+            layer,
+            is_transposed,
+            has_bias,
+            shape,
+            channels,
+            filters,
+            windows,
+            weights_of_filter,
+            x_elements: samples * in_channels * height * width,
+            weight_elements: out_channels * weights_of_filter,
+            y_elements: samples * out_channels * windows,
+            arguments: [size(samples), geometry],
+        })
+    }
+
     /// Checks that the functions of this crate can compute the convolution.
     ///
     /// # Errors
@@ -123,38 +151,55 @@ impl Convolution<'_> {
         Err(EngineError::channels_last(NAME, self.layer, problem))
     }
 
-    /// Returns the number of adjacent elements of a channel of the output.
-    fn adjacent(&self) -> usize {
-        match self.shape.layout {
-            Layout::Nchw => self.windows,
-            Layout::Nhwc => 1,
+    /// Returns the number of channels of the layer's output, and of pixels of one of them.
+    fn layer_output(&self) -> [usize; 2] {
+        let [height, width] = self.shape.input;
+        if self.is_transposed {
+            [self.shape.in_channels, height * width]
+        } else {
+            [self.shape.out_channels, self.windows]
         }
     }
 
-    /// Returns the address of the biases, which follow the weights; none if there are none.
-    fn biases(&self, weights: Argument) -> Argument {
-        if self.has_bias { weights.offset(self.weight_elements) } else { Argument::NONE }
+    /// Returns the arguments of the function that adds the biases to the layer's output, `to`,
+    /// which has the given number of elements.
+    fn bias_arguments(&self, elements: usize, [biases, to]: [Argument; 2]) -> [Argument; 5] {
+        let [channels, pixels] = self.layer_output();
+        let adjacent = if self.shape.layout == Layout::Nhwc { 1 } else { pixels };
+        [size(elements), size(adjacent), size(channels), biases, to]
     }
 
-    fn add_forward(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
-        let [x, weights, y] =
-            [Role::Input(0), Role::Parameters, Role::Output].map(|role| builder.operand(role));
-        let biases = self.biases(weights);
+    /// Returns the launch that adds the biases to the layer's output for a library's candidate.
+    fn bias_launch(
+        &self,
+        builder: &KernelBuilder<'_>,
+        elements: usize,
+        operands: [Argument; 2],
+    ) -> Result<Launch, EngineError> {
+        let (kernel, variant) = ((Family::Elementwise, "add_bias"), builder.storage(operands[1]));
+        builder.launch_for_each(variant, kernel, elements, self.bias_arguments(elements, operands))
+    }
+
+    /// Adds the launches that compute the convolution `y` of `x`. Adds the biases unless they are
+    /// [`Argument::NONE`].
+    fn add_forward(
+        &self,
+        builder: &mut KernelBuilder<'_>,
+        [x, weights, y]: [Argument; 3],
+        biases: Argument,
+    ) -> Result<(), EngineError> {
         let channels = self.shape.out_channels;
+        let has_bias = self.has_bias && !self.is_transposed;
         let vendor = |builder: &mut KernelBuilder<'_>| {
             let mut candidates = vendor::convolutions(builder, &self.shape, [x, weights, y])?;
-            if self.has_bias {
-                let arguments = [size(self.y_elements), size(self.adjacent()), size(channels), biases, y];
+            if has_bias {
                 for candidate in &mut candidates {
-                    let kernel = (Family::Elementwise, "add_bias");
-                    let variant = builder.storage(y);
-                    let launch = builder.launch_for_each(variant, kernel, self.y_elements, arguments)?;
-                    candidate.launches.push(launch);
+                    candidate.launches.push(self.bias_launch(builder, self.y_elements, [biases, y])?);
                 }
             }
             Ok(candidates)
         };
-        builder.choose("convolution", &(&self.shape, self.has_bias), vendor, |builder| {
+        builder.choose("convolution", &(&self.shape, has_bias), vendor, |builder| {
             self.check_own(builder)?;
             let y = Products {
                 to: y,
@@ -172,18 +217,33 @@ impl Convolution<'_> {
         })
     }
 
-    fn add_input_gradient(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
-        let [dx, weights, dy] = [Role::InputGradient(0), Role::Parameters, Role::OutputGradient]
-            .map(|role| builder.operand(role));
+    /// Adds the launches that compute the gradient `dx` of the convolution's input from that of its
+    /// output, `dy`. Adds the biases unless they are [`Argument::NONE`].
+    fn add_input_gradient(
+        &self,
+        builder: &mut KernelBuilder<'_>,
+        [dx, weights, dy]: [Argument; 3],
+        biases: Argument,
+    ) -> Result<(), EngineError> {
         let shape = ConvolutionShape { direction: Direction::InputGradient, ..self.shape };
-        let vendor =
-            |builder: &mut KernelBuilder<'_>| vendor::convolutions(builder, &shape, [dx, weights, dy]);
-        builder.choose("input gradient", &shape, vendor, |builder| {
+        let has_bias = self.has_bias && self.is_transposed;
+        let vendor = |builder: &mut KernelBuilder<'_>| {
+            let mut candidates = vendor::convolutions(builder, &shape, [dx, weights, dy])?;
+            if has_bias {
+                for candidate in &mut candidates {
+                    candidate.launches.push(self.bias_launch(builder, self.x_elements, [biases, dx])?);
+                }
+            }
+            Ok(candidates)
+        };
+        let with_bias = (&shape, has_bias);
+        let shape_of_part: &dyn std::fmt::Debug = if has_bias { &with_bias } else { &shape };
+        builder.choose("input gradient", shape_of_part, vendor, |builder| {
             self.check_own(builder)?;
             // A phase has the pixels of one remainder by the stride along each axis.
             let [down, across] = shape.stride;
             let per_phase = |sides: [usize; 2]| sides[0].div_ceil(down) * sides[1].div_ceil(across);
-            let dx = Products {
+            let products = Products {
                 to: dx,
                 elements: self.x_elements,
                 factors: self.y_elements + self.weight_elements,
@@ -191,11 +251,16 @@ impl Convolution<'_> {
                 count: shape.groups * down * across,
                 terms: self.filters * per_phase(shape.kernel),
             };
-            let dx = Slices::new(builder, &dx)?;
-            let arguments = [&self.arguments[..], &[size(dx.count), dy, weights, dx.parts]].concat();
+            let slices = Slices::new(builder, &products)?;
+            let arguments = [&self.arguments[..], &[size(slices.count), dy, weights, slices.parts]].concat();
             let kernels = ["convolution_input_gradient", "convolution_input_gradient_small"];
-            dx.launch(builder, (FAMILY, kernels), arguments)?;
-            dx.sum(builder, Argument::NONE, [shape.input[0] * shape.input[1], shape.in_channels])
+            slices.launch(builder, (FAMILY, kernels), arguments)?;
+            slices.sum(builder, biases, [shape.input[0] * shape.input[1], shape.in_channels])?;
+            if has_bias && slices.count == 1 {
+                let arguments = self.bias_arguments(self.x_elements, [biases, dx]);
+                builder.for_each((Family::Elementwise, "add_bias"), self.x_elements, arguments)?;
+            }
+            Ok(())
         })
     }
 
@@ -222,9 +287,13 @@ impl Convolution<'_> {
         Ok(candidates)
     }
 
-    fn add_parameter_gradient(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
-        let [x, gradient, dy] =
-            [Role::Input(0), Role::ParameterGradient, Role::OutputGradient].map(|role| builder.operand(role));
+    /// Adds the launches that compute the gradient of the weights, from the convolution's input `x`
+    /// and the gradient of its output, `dy`.
+    fn add_weight_gradient(
+        &self,
+        builder: &mut KernelBuilder<'_>,
+        [x, gradient, dy]: [Argument; 3],
+    ) -> Result<(), EngineError> {
         let shape = ConvolutionShape { direction: Direction::WeightGradient, ..self.shape };
         let terms = shape.samples * self.windows;
         let vendor =
@@ -244,13 +313,19 @@ impl Convolution<'_> {
             let kernels = ["convolution_weight_gradient", "convolution_weight_gradient_small"];
             dw.launch(builder, (FAMILY, kernels), arguments)?;
             dw.sum(builder, Argument::NONE, [1, self.weight_elements])
-        })?;
-        if self.has_bias {
-            let is_last = shape.layout == Layout::Nhwc;
-            let channels = Channels::new(is_last, shape.samples, shape.out_channels, self.windows);
-            let kernels = ["convolution_bias_gradient", "convolution_bias_gradient_last"];
-            channels.launch_sums(builder, (FAMILY, kernels), 1, &[dy], &[self.biases(gradient)])?;
-        }
-        Ok(())
+        })
+    }
+
+    /// Adds the launch that computes the gradient of the biases from that of the layer's output.
+    fn add_bias_gradient(
+        &self,
+        builder: &mut KernelBuilder<'_>,
+        [dy, gradient]: [Argument; 2],
+    ) -> Result<(), EngineError> {
+        let [channels, pixels] = self.layer_output();
+        let is_last = self.shape.layout == Layout::Nhwc;
+        let channels = Channels::new(is_last, self.shape.samples, channels, pixels);
+        let kernels = ["convolution_bias_gradient", "convolution_bias_gradient_last"];
+        channels.launch_sums(builder, (FAMILY, kernels), 1, &[dy], &[gradient])
     }
 }

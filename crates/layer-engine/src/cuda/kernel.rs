@@ -15,7 +15,7 @@ use crate::{EngineError, KernelPart};
 
 /// Number of 32-bit fields that [`Argument::Struct`] holds: those of the largest struct parameter,
 /// `Geometry` in `kernels/convolution.cu`.
-const STRUCT_FIELDS: usize = 13;
+const STRUCT_FIELDS: usize = 15;
 
 /// Value of one parameter of a GPU function, or the rule by which a launch finds it.
 #[derive(Debug, Clone, Copy)]

@@ -16,10 +16,10 @@ use std::time::Duration;
 use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, ElementwiseLoss, Embedding, GroupNorm, Layer,
-    LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
-    NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
-    RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout, ElementwiseLoss, Embedding,
+    GroupNorm, Layer, LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm,
+    MultiHeadAttention, NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
+    RelativePositions, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -204,6 +204,8 @@ fn convolutions() -> Vec<(LayerKind, Shape, usize)> {
         (Conv2d::new(66, 3).padding(1).into(), Shape::image(8, 6, 6), 2),
         (Conv2d::rectangular(6, [2, 3]).padding_hw([0, 1]).stride(2).groups(3).into(), image, 2),
         (Conv2d::new(9, 1).into(), Shape::image(68, 6, 6), 2),
+        (Conv2d::new(5, 3).dilation(2).stride(4).padding(3).into(), Shape::image(3, 11, 12), 2),
+        (ConvTranspose2d::new(5, 3, 2).into(), Shape::image(3, 5, 6), 2),
         (Conv2d::new(2, 2).without_bias().into(), Shape::image(3, 17, 19), 2),
         (Conv2d::new(20, 1).into(), Shape::image(20, 28, 151), 2),
         (Conv2d::new(8, 3).padding(1).into(), Shape::image(939, 3, 6), 1),

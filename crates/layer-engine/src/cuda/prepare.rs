@@ -130,7 +130,7 @@ fn check_layout(layout: ImageLayout, layer: &Layer) -> Result<(), EngineError> {
     if layout == ImageLayout::ChannelsFirst
         || !has_images
         || matches!(kind, K::Conv2d(_) | K::BatchNorm(_) | K::LocalResponseNorm(_) | K::Dropout(_))
-        || matches!(kind, K::GroupNorm(_))
+        || matches!(kind, K::GroupNorm(_) | K::ConvTranspose2d(_))
         || matches!(kind, K::Add | K::Multiply | K::Scale(_) | K::Concat)
         || kind.is_activation()
         || matches!(kind, K::MaxPool2d(_) | K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_))
@@ -191,7 +191,9 @@ fn layer(
     let elements = samples * layer.output_shape().elements();
     let parts: Vec<usize> = layer.input_shapes().iter().map(Shape::elements).collect();
     match layer.kind() {
-        LayerKind::Conv2d(conv) => return convolution::add_launches(builder, layer, conv, pass, samples),
+        LayerKind::Conv2d(_) | LayerKind::ConvTranspose2d(_) => {
+            return convolution::add_launches(builder, layer, pass, samples);
+        }
         LayerKind::Linear(linear) => {
             // Each position of a sequence is multiplied like a sample.
             let rows = samples * input.elements() / input.innermost();

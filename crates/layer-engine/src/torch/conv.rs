@@ -1,6 +1,6 @@
 //! Convolutions. Methods return the computation of a pass.
 
-use layer_graph::Conv2d;
+use layer_graph::{Conv2d, ConvTranspose2d};
 use tch::Tensor;
 
 use super::Failure;
@@ -14,33 +14,52 @@ use crate::Role;
 pub(super) struct ConvKernel {
     /// Operands of the pass that is prepared.
     pub(super) operands: LayerOperands,
-    /// Stride, padding and groups.
+    /// Stride, padding, dilation and groups.
     pub(super) geometry: ConvGeometry,
-    /// Dimensions of the weight: output channels, input channels of a group, kernel height and
-    /// width.
+    /// Dimensions of the weight.
     pub(super) weight: Vec<i64>,
     /// Data types and device.
     pub(super) dtypes: DTypes,
 }
 
 impl ConvKernel {
-    /// Returns stride, padding and groups of a layer in libtorch's integers.
+    /// Returns the geometry of a convolution in libtorch's integers.
     pub(super) fn geometry(conv: &Conv2d) -> ConvGeometry {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
-        ConvGeometry { stride: pair(conv.stride), padding: pair(conv.padding), groups: conv.groups as i64 }
+        ConvGeometry {
+            stride: pair(conv.stride),
+            padding: pair(conv.padding),
+            dilation: pair(conv.dilation),
+            output_padding: None,
+            groups: conv.groups as i64,
+        }
+    }
+
+    /// Returns the geometry of a transposed convolution in libtorch's integers.
+    pub(super) fn transposed_geometry(conv: &ConvTranspose2d) -> ConvGeometry {
+        let output_padding = Some(conv.output_padding.map(|size| size as i64));
+        ConvGeometry { output_padding, ..Self::geometry(&conv.transposed(1)) }
     }
 
     /// Returns the forward pass.
     pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let parameters = self.operands.parameters(launch)?;
-            let ConvGeometry { stride, padding, groups } = self.geometry;
+            let ConvGeometry { stride, padding, dilation, output_padding, groups } = self.geometry;
             let (weight, bias) = (self.dtypes.narrow(&parameters[0])?, parameters.get(1));
             // In 16 bits, the bias is added afterwards in single precision.
             let fused = bias.filter(|_| !self.dtypes.converts());
             let input = self.dtypes.narrow(&self.operands.input(launch)?)?;
-            let output =
-                input.f_convolution(&weight, fused, stride, padding, [1, 1], false, [0, 0], groups)?;
+            let output = input.f_convolution(
+                &weight,
+                fused,
+                stride,
+                padding,
+                dilation,
+                output_padding.is_some(),
+                output_padding.unwrap_or_default(),
+                groups,
+            )?;
             let mut output = self.dtypes.widen(&output)?;
             if let (Some(bias), None) = (bias, fused) {
                 output = output.f_add_(&bias.f_view([-1, 1, 1])?)?;

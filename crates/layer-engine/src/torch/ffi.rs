@@ -25,6 +25,8 @@ unsafe extern "C" {
         weight: *const CTensor,
         stride: *const i64,
         padding: *const i64,
+        dilation: *const i64,
+        output_padding: *const i64,
         groups: i64,
         wanted: *const bool,
         results: *mut *mut CTensor,
@@ -121,13 +123,17 @@ fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradient
     Ok(results.map(owned_tensor))
 }
 
-/// Stride, padding and groups of a convolution. Pairs are `[along the height, along the width]`.
+/// Geometry of a convolution. Pairs are `[along the height, along the width]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConvGeometry {
     /// Distance between neighbouring windows, in pixels.
     pub(super) stride: [i64; 2],
     /// Number of zeros at each end of an axis.
     pub(super) padding: [i64; 2],
+    /// Distance between neighbouring elements of the kernel.
+    pub(super) dilation: [i64; 2],
+    /// Number of rows and columns added to the output, if the convolution is transposed.
+    pub(super) output_padding: Option<[i64; 2]>,
     /// Number of groups into which channels are divided.
     pub(super) groups: i64,
 }
@@ -143,7 +149,7 @@ pub(super) fn convolution_backward(
 ) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, weight].map(pointer);
     // SAFETY: the tensors live through the call, and the arrays have the lengths that it accesses:
-    // 2, 2, 3, 3.
+    // 2, 2, 2, 2 unless null, 3, 3.
     gradients(|results| unsafe {
         layer_engine_convolution_backward(
             tensors[0],
@@ -151,6 +157,8 @@ pub(super) fn convolution_backward(
             tensors[2],
             geometry.stride.as_ptr(),
             geometry.padding.as_ptr(),
+            geometry.dilation.as_ptr(),
+            geometry.output_padding.as_ref().map_or(std::ptr::null(), |pair| pair.as_ptr()),
             geometry.groups,
             wanted.as_ptr(),
             results,

@@ -31,17 +31,22 @@ void store(std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients, at::Tensor 
 
 } // namespace
 
-// Computes the requested gradients of input, weight and bias of a two-dimensional convolution.
+// Computes the requested gradients of input, weight and bias of a two-dimensional convolution,
+// which is transposed unless `output_padding` is null.
 extern "C" char *layer_engine_convolution_backward(
     const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *weight,
     const int64_t *stride,
-    const int64_t *padding, int64_t groups, const bool *wanted, at::Tensor **results) {
+    const int64_t *padding, const int64_t *dilation, const int64_t *output_padding, int64_t groups,
+    const bool *wanted, at::Tensor **results) {
     return guarded([&] {
-        const int64_t bias = weight->size(0);
+        const bool transposed = output_padding != nullptr;
+        const int64_t bias = transposed ? weight->size(1) * groups : weight->size(0);
+        const std::array<int64_t, 2> none = {0, 0};
         store(
             at::convolution_backward(
                 *output_gradient, *input, *weight, at::IntArrayRef(&bias, 1), at::IntArrayRef(stride, 2),
-                at::IntArrayRef(padding, 2), {1, 1}, false, {0, 0}, groups, mask_of(wanted)),
+                at::IntArrayRef(padding, 2), at::IntArrayRef(dilation, 2), transposed,
+                at::IntArrayRef(transposed ? output_padding : none.data(), 2), groups, mask_of(wanted)),
             results);
     });
 }

@@ -109,10 +109,15 @@ fn operation(
         IndexConversion { layer: layer.name().into(), limit, invalid }
     };
     Ok(Some(match layer.kind() {
-        LayerKind::Conv2d(conv) => {
+        kind @ (LayerKind::Conv2d(_) | LayerKind::ConvTranspose2d(_)) => {
+            let geometry = match kind {
+                LayerKind::Conv2d(conv) => ConvKernel::geometry(conv),
+                LayerKind::ConvTranspose2d(conv) => ConvKernel::transposed_geometry(conv),
+                _ => return Ok(None),
+            };
             let weight = layer.parameters().first().map(|weight| sizes(&weight.dims).collect());
             let Some(weight) = weight else { return Ok(None) };
-            let convolution = ConvKernel { operands, geometry: ConvKernel::geometry(conv), weight, dtypes };
+            let convolution = ConvKernel { operands, geometry, weight, dtypes };
             if backward { convolution.backward() } else { convolution.forward() }
         }
         LayerKind::Linear(_) if backward => linear::backward(operands, dtypes),

@@ -3,11 +3,12 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, ElementwiseLoss, GroupNorm, Layer, LayerGraph, LayerKind, Linear,
-    LocalResponseNorm, Pad, Pool2d, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, ElementwiseLoss, GroupNorm, Layer, LayerGraph,
+    LayerKind, Linear, LocalResponseNorm, Pad, Pool2d, Shape,
 };
 use proptest::prelude::*;
 
+use crate::layer_cases::transposed_conv;
 use crate::single_layer::{SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares them with the
@@ -69,8 +70,37 @@ fn convolve(conv: &Conv2d, image: &Image<'_>, parameters: &[f64], [out, y, x]: [
     for channel in 0..in_group {
         for [ky, kx] in pairs(conv.kernel) {
             let weight = parameters[((out * in_group + channel) * kernel_height + ky) * kernel_width + kx];
-            let at = [y * conv.stride[0] + ky, x * conv.stride[1] + kx];
+            let at = [y * conv.stride[0] + ky * conv.dilation[0], x * conv.stride[1] + kx * conv.dilation[1]];
             sum += weight * image.at(first + channel, at, conv.padding).unwrap_or(0.0);
+        }
+    }
+    sum
+}
+
+/// Returns an element of the output of a transposed convolution of this number of input channels:
+/// the sum over the input pixels and elements of the kernel that meet there.
+fn convolve_transposed(
+    conv: &ConvTranspose2d,
+    image: &Image<'_>,
+    (parameters, channels): (&[f64], usize),
+    [out, y, x]: [usize; 3],
+) -> f64 {
+    let filters = conv.out_channels / conv.groups;
+    let in_group = channels / conv.groups;
+    let [kernel_height, kernel_width] = conv.kernel;
+    let weights = channels * filters * kernel_height * kernel_width;
+    let mut sum = if conv.bias { parameters[weights + out] } else { 0.0 };
+    for channel in out / filters * in_group..(out / filters + 1) * in_group {
+        for [ky, kx] in pairs(conv.kernel) {
+            let filter = channel * filters + out % filters;
+            let weight = parameters[(filter * kernel_height + ky) * kernel_width + kx];
+            let from = |place: usize, tap: usize, axis: usize| {
+                let distance = (place + conv.padding[axis]).checked_sub(tap * conv.dilation[axis])?;
+                (distance % conv.stride[axis] == 0).then_some(distance / conv.stride[axis])
+            };
+            if let (Some(y), Some(x)) = (from(y, ky, 0), from(x, kx, 1)) {
+                sum += weight * image.at(channel, [y, x], [0, 0]).unwrap_or(0.0);
+            }
         }
     }
     sum
@@ -108,13 +138,21 @@ proptest! {
         kernel in [1usize..5, 1usize..5],
         stride in [1usize..4, 1usize..4],
         padding in [0usize..4, 0usize..4],
+        dilation in [1usize..4, 1usize..4],
         groups in 1usize..4,
         channels in [1usize..4, 1usize..4],
         bias: bool,
         samples in 0usize..4,
     ) {
-        prop_assume!((0..2).all(|i| kernel[i] <= size[i] + 2 * padding[i]));
-        let conv = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        prop_assume!((0..2).all(|i| dilation[i] * (kernel[i] - 1) < size[i] + 2 * padding[i]));
+        let conv = Conv2d {
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            ..Conv2d::rectangular(channels[1] * groups, kernel)
+        };
         let layer = layer(conv.clone(), &[Shape::image(channels[0] * groups, size[0], size[1])]);
         check_images(layer, samples, |image, parameters, at| convolve(&conv, image, parameters, at));
     }
@@ -153,6 +191,15 @@ proptest! {
                 .filter_map(|[dy, dx]| image.at(c, [top + dy, left + dx], [0, 0]))
                 .sum();
             sum / ((bottom - top) * (right - left)) as f64
+        });
+    }
+
+    #[test]
+    fn transposed_conv_matches_definition((conv, shape) in transposed_conv(), samples in 0usize..4) {
+        let channels = shape.dims()[0];
+        let layer = layer(conv.clone(), &[shape]);
+        check_images(layer, samples, |image, parameters, at| {
+            convolve_transposed(&conv, image, (parameters, channels), at)
         });
     }
 

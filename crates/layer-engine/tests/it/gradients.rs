@@ -9,7 +9,9 @@ use layer_graph::{
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence, rotary_embedding};
+use crate::layer_cases::{
+    any_scale, attention_of_three_inputs, recurrence, rotary_embedding, transposed_conv,
+};
 use crate::single_layer::{SingleLayer, layer};
 
 /// Number of elements of each gradient that are checked.
@@ -122,8 +124,30 @@ proptest! {
         bias: bool,
         samples in 0usize..5,
     ) {
-        let kind = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        let plain = Conv2d::rectangular(channels[1] * groups, kernel);
+        let kind = Conv2d { stride, padding, groups, bias, ..plain };
         check(layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn dilated_conv_gradients_match_differences(
+        (image, kernel, stride, padding) in window(),
+        dilation in [1usize..4, 1usize..4],
+        groups in 1usize..3,
+        samples in 0usize..4,
+    ) {
+        let image = [0, 1].map(|axis| image[axis] + (dilation[axis] - 1) * (kernel[axis] - 1));
+        let kind =
+            Conv2d { stride, padding, dilation, groups, ..Conv2d::rectangular(2 * groups, kernel) };
+        check(layer(kind, &[Shape::image(3 * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn transposed_conv_gradients_match_differences(
+        (conv, shape) in transposed_conv(),
+        samples in 0usize..4,
+    ) {
+        check(layer(conv, &[shape]), samples);
     }
 
     #[test]

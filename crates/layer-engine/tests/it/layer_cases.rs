@@ -1,10 +1,10 @@
 //! Layers of every kind, for tests that compare an engine with the CPU engine.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, ElementwiseLoss, Embedding, GroupNorm, Layer,
-    LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
-    NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
-    Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, Split,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout, ElementwiseLoss, Embedding,
+    GroupNorm, Layer, LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm,
+    MultiHeadAttention, NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
+    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -88,6 +88,30 @@ pub(crate) fn any_scale() -> impl Strategy<Value = Scale> {
     prop_oneof![constant, Just(Scale::Features), Just(Scale::Channels)]
 }
 
+/// Generates a transposed convolution and an image that it maps to another.
+pub(crate) fn transposed_conv() -> impl Strategy<Value = (ConvTranspose2d, Shape)> {
+    let pair = |low: usize, high: usize| [low..high, low..high];
+    let sizes = (pair(1, 5), pair(1, 5), pair(1, 4), pair(0, 3), pair(0, 3), pair(1, 4));
+    (sizes, 1usize..4, [1usize..4, 1usize..4], any::<bool>()).prop_filter_map(
+        "the output is not empty",
+        |((image, kernel, stride, padding, added, dilation), groups, channels, bias)| {
+            let conv = ConvTranspose2d {
+                out_channels: channels[1] * groups,
+                kernel,
+                stride,
+                padding,
+                output_padding: [0, 1].map(|axis| added[axis] % stride[axis]),
+                dilation,
+                groups,
+                bias,
+            };
+            let shape = Shape::image(channels[0] * groups, image[0], image[1]);
+            let mut graph = LayerGraph::new("test", shape.clone()).unwrap();
+            graph.add("layer", conv.clone(), [graph.input()]).is_ok().then_some((conv, shape))
+        },
+    )
+}
+
 /// Returns any recurrence.
 pub(crate) fn recurrence() -> impl Strategy<Value = Recurrence> {
     let cell = prop_oneof![Just(RecurrentCell::Lstm), Just(RecurrentCell::Gru)];
@@ -126,6 +150,25 @@ fn partial_rotations() -> [RotaryEmbedding; 2] {
     [halves.clone(), RotaryEmbedding { interleaved: true, scaling, ..halves }]
 }
 
+/// Returns convolutions of images of six channels.
+fn convolutions() -> Vec<LayerKind> {
+    let transposed = ConvTranspose2d {
+        padding: [1, 0],
+        output_padding: [0, 1],
+        groups: 3,
+        bias: false,
+        ..ConvTranspose2d::new(9, 4, 2)
+    };
+    vec![
+        Conv2d::new(4, 3).padding(1).into(),
+        Conv2d::new(7, 1).into(),
+        Conv2d::rectangular(6, [1, 3]).padding_hw([0, 1]).stride(2).groups(3).without_bias().into(),
+        Conv2d::new(4, 3).dilation(2).stride(2).padding(3).into(),
+        ConvTranspose2d::new(4, 3, 2).into(),
+        transposed.into(),
+    ]
+}
+
 /// Returns small layers of every kind.
 pub(crate) fn layers() -> Vec<Layer> {
     let image = Shape::image(6, 9, 8);
@@ -133,11 +176,10 @@ pub(crate) fn layers() -> Vec<Layer> {
     let odd = Shape::features(13);
     let pool = |kernel, stride| Pool2d::new(kernel, stride).padding(1);
     let uneven = Pool2d::new(3, 2).extra_padding([0, 1]);
-    let kinds: Vec<(LayerKind, &Shape)> = vec![
-        (Conv2d::new(4, 3).padding(1).into(), &image),
-        (Conv2d::new(7, 1).into(), &image),
-        (Conv2d::rectangular(6, [1, 3]).padding_hw([0, 1]).stride(2).groups(3).without_bias().into(), &image),
+    let mut kinds: Vec<(LayerKind, &Shape)> = convolutions().into_iter().map(|kind| (kind, &image)).collect();
+    kinds.extend([
         (BatchNorm::default().into(), &image),
+        (BatchNorm::default().into(), &sequence),
         (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
         (GroupNorm { groups: 3, epsilon: 1e-2 }.into(), &image),
         (GroupNorm::new(7).into(), &sequence),
@@ -161,6 +203,7 @@ pub(crate) fn layers() -> Vec<Layer> {
         (LayerKind::AvgPool2d(uneven.padding(1).without_counting_padding()), &image),
         (AdaptiveAvgPool2d { output: [4, 3] }.into(), &image),
         (AdaptiveAvgPool2d { output: [1, 1] }.into(), &image),
+        (AdaptiveAvgPool2d { output: [18, 24] }.into(), &image),
         (Pad { before: [1, 0], after: [2, 3] }.into(), &image),
         (LayerKind::Flatten, &image),
         (Reshape { output: Shape::new([6, 72]) }.into(), &image),
@@ -199,7 +242,7 @@ pub(crate) fn layers() -> Vec<Layer> {
             &sequence,
         ),
         (LayerKind::SoftmaxCrossEntropy, &sequence),
-    ];
+    ]);
     let mut layers: Vec<Layer> =
         kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
     layers.extend(partial_rotations().map(|kind| layer(kind, std::slice::from_ref(&sequence))));

@@ -3,10 +3,10 @@
 
 use layer_engine::{CpuEngine, Pass, Real, Role, Shard, Signature};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GraphError, Layer, LayerGraph,
-    LayerId, LayerKind, LayerNorm, LayerTensor, Linear, LinearBiases, MultiHeadAttention, NetworkSplits,
-    Pool2d, PositionEmbedding, RelativePositions, RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox,
-    Values,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout, Embedding, GraphError,
+    GroupNorm, Layer, LayerGraph, LayerId, LayerKind, LayerNorm, LayerTensor, LeakyRelu, Linear,
+    LinearBiases, MultiHeadAttention, NetworkSplits, Pad, Pool2d, PositionEmbedding, RelativePositions,
+    RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox, Values,
 };
 use proptest::prelude::*;
 
@@ -219,6 +219,11 @@ fn image_network(sizes: &ImageSizes) -> Result<LayerGraph, GraphError> {
     first.bias = sizes.bias;
     let mut grouped = Conv2d::new(sizes.groups * sizes.group_channels[1], 3).padding(1).groups(sizes.groups);
     grouped.bias = !sizes.bias;
+    let transposed = ConvTranspose2d {
+        groups: sizes.groups,
+        bias: sizes.bias,
+        ..ConvTranspose2d::new(sizes.groups * sizes.group_channels[0], 2, 2)
+    };
     let mut x = net.add("conv", first.padding(1).stride(sizes.stride), [net.input()])?;
     let kinds = [
         BatchNorm::default().into(),
@@ -227,6 +232,11 @@ fn image_network(sizes: &ImageSizes) -> Result<LayerGraph, GraphError> {
         grouped.into(),
         LayerKind::Silu,
         Scale::Channels.into(),
+        LeakyRelu { negative_slope: 0.2 }.into(),
+        GroupNorm::new(sizes.groups).into(),
+        Pad { before: [1, 0], after: [0, 2] }.into(),
+        transposed.into(),
+        ConvTranspose2d::new(4, 3, 1).into(),
         LayerKind::AvgPool2d(Pool2d::new(2, 2).padding(1)),
         AdaptiveAvgPool2d { output: sizes.pooled }.into(),
         Dropout::new(0.4).into(),
@@ -373,9 +383,9 @@ fn parts_of_all_layer_kinds_are_compared() {
         hidden: 7,
         bias: true,
     };
-    // Two to four parts of all layers but the loss by features, and of linear layers by inputs. Up
-    // to three of the convolution by inputs.
-    assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (19 + 2) + 2);
+    // Two to four parts of all layers but the loss by features, and of linear layers and of the
+    // transposed convolution without groups by inputs. Up to three of the convolution by inputs.
+    assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (24 + 3) + 2);
     // All layers but norms, class token, softmax and losses by features, linear layers by
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.

@@ -1,7 +1,7 @@
 //! Shapes of layers that work on images.
 
 use super::shape_error;
-use crate::{Conv2d, GraphError, Pad, Pool2d, Shape};
+use crate::{Conv2d, ConvTranspose2d, GraphError, Pad, Pool2d, Shape};
 
 /// Returns channels, height and width of an image.
 pub(super) fn sizes(name: &str, shape: &Shape) -> Result<(usize, usize, usize), GraphError> {
@@ -18,15 +18,53 @@ pub(super) fn padded(name: &str, pad: &Pad, input: &Shape) -> Result<Shape, Grap
 
 pub(super) fn convolution(name: &str, conv: &Conv2d, input: &Shape) -> Result<Shape, GraphError> {
     let (channels, height, width) = sizes(name, input)?;
-    if conv.groups == 0 || channels % conv.groups != 0 || conv.out_channels % conv.groups != 0 {
-        let problem = format!(
-            "{} groups do not divide {channels} input and {} output channels",
-            conv.groups, conv.out_channels
-        );
+    check_groups(name, conv.groups, channels, conv.out_channels)?;
+    let kernel = dilated(name, conv.kernel, conv.dilation)?;
+    let [out_height, out_width] = windows(name, [height, width], kernel, conv.stride, conv.padding)?;
+    Ok(Shape::image(conv.out_channels, out_height, out_width))
+}
+
+pub(super) fn transposed_convolution(
+    name: &str,
+    conv: &ConvTranspose2d,
+    input: &Shape,
+) -> Result<Shape, GraphError> {
+    let (channels, height, width) = sizes(name, input)?;
+    check_groups(name, conv.groups, channels, conv.out_channels)?;
+    let kernel = dilated(name, conv.kernel, conv.dilation)?;
+    let mut output = [0; 2];
+    for (axis, size) in [height, width].into_iter().enumerate() {
+        let (stride, added) = (conv.stride[axis], conv.output_padding[axis]);
+        if kernel[axis] == 0 || added >= stride {
+            let problem =
+                "needs a kernel and a stride of at least 1, and an output padding less than the stride";
+            return Err(shape_error(name, problem.into()));
+        }
+        let whole = (size - 1).saturating_mul(stride).saturating_add(kernel[axis]).saturating_add(added);
+        let removed = conv.padding[axis].saturating_mul(2);
+        output[axis] = whole.saturating_sub(removed);
+    }
+    Ok(Shape::image(conv.out_channels, output[0], output[1]))
+}
+
+fn check_groups(name: &str, groups: usize, inputs: usize, outputs: usize) -> Result<(), GraphError> {
+    if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
+        let problem = format!("{groups} groups do not divide {inputs} input and {outputs} output channels");
         return Err(shape_error(name, problem));
     }
-    let [out_height, out_width] = windows(name, [height, width], conv.kernel, conv.stride, conv.padding)?;
-    Ok(Shape::image(conv.out_channels, out_height, out_width))
+    Ok(())
+}
+
+/// Returns the size of the part of an image that a kernel covers; 0 for a kernel without elements.
+fn dilated(name: &str, kernel: [usize; 2], dilation: [usize; 2]) -> Result<[usize; 2], GraphError> {
+    if dilation.contains(&0) {
+        return Err(shape_error(name, "dilation must be at least 1".into()));
+    }
+    let covered = |size: usize, dilation: usize| match size {
+        0 => 0,
+        _ => (size - 1).saturating_mul(dilation).saturating_add(1),
+    };
+    Ok([0, 1].map(|axis| covered(kernel[axis], dilation[axis])))
 }
 
 pub(super) fn pooling(name: &str, pool: &Pool2d, input: &Shape) -> Result<Shape, GraphError> {

@@ -27,6 +27,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             ));
         }
         LayerKind::Conv2d(conv) => image::convolution(name, conv, &inputs[0])?,
+        LayerKind::ConvTranspose2d(conv) => image::transposed_convolution(name, conv, &inputs[0])?,
         LayerKind::Linear(linear) => {
             let (_, outer) = inputs[0].dims().split_last().unwrap_or((&0, &[]));
             Shape::new([outer, &[linear.out_features]].concat())

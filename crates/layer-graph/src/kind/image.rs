@@ -15,6 +15,9 @@ pub struct Conv2d {
     /// Number of rows of zeros added at the top and at the bottom, and of columns of zeros added on
     /// the left and on the right.
     pub padding: [usize; 2],
+    /// Distance between neighbouring elements of the kernel; 1 without dilation.
+    #[serde(default = "undilated", skip_serializing_if = "is_undilated")]
+    pub dilation: [usize; 2],
     /// Number of groups into which the input and output channels are divided; a group's outputs
     /// depend on its inputs only. 1 is an ordinary convolution.
     pub groups: usize,
@@ -33,7 +36,15 @@ impl Conv2d {
     /// bias.
     #[must_use]
     pub fn rectangular(out_channels: usize, kernel: [usize; 2]) -> Self {
-        Self { out_channels, kernel, stride: [1, 1], padding: [0, 0], groups: 1, bias: true }
+        Self {
+            out_channels,
+            kernel,
+            stride: [1, 1],
+            padding: [0, 0],
+            dilation: undilated(),
+            groups: 1,
+            bias: true,
+        }
     }
 
     /// Sets the stride in both directions.
@@ -54,6 +65,13 @@ impl Conv2d {
     #[must_use]
     pub fn padding_hw(mut self, padding: [usize; 2]) -> Self {
         self.padding = padding;
+        self
+    }
+
+    /// Sets the dilation in both directions.
+    #[must_use]
+    pub fn dilation(mut self, dilation: usize) -> Self {
+        self.dilation = [dilation, dilation];
         self
     }
 
@@ -98,6 +116,68 @@ pub struct Pad {
     pub before: [usize; 2],
     /// Number of rows of zeros added at the bottom, and of columns added on the right.
     pub after: [usize; 2],
+}
+
+/// Hyper-parameters of a transposed two-dimensional convolution. Pairs are `[height, width]`.
+///
+/// Its output is the input gradient of a convolution with the same weight, whose output gradient is
+/// the input. The output has `(inputs - 1) * stride - 2 * padding + dilation * (kernel - 1) +
+/// output_padding + 1` rows or columns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvTranspose2d {
+    /// Number of output channels. A multiple of `groups`.
+    pub out_channels: usize,
+    /// Size of the kernel.
+    pub kernel: [usize; 2],
+    /// Distance between the places of neighbouring input pixels in the output.
+    pub stride: [usize; 2],
+    /// Number of rows removed at the top and at the bottom, and of columns removed on the left and
+    /// on the right.
+    pub padding: [usize; 2],
+    /// Number of rows added at the bottom and of columns added on the right, less than the stride.
+    pub output_padding: [usize; 2],
+    /// Distance between neighbouring elements of the kernel; 1 without dilation.
+    #[serde(default = "undilated", skip_serializing_if = "is_undilated")]
+    pub dilation: [usize; 2],
+    /// Number of groups into which the input and output channels are divided.
+    pub groups: usize,
+    /// Whether a bias is added to each output channel.
+    pub bias: bool,
+}
+
+impl ConvTranspose2d {
+    /// Creates a transposed convolution with a square kernel, no padding, one group and a bias.
+    #[must_use]
+    pub fn new(out_channels: usize, kernel: usize, stride: usize) -> Self {
+        Self {
+            out_channels,
+            kernel: [kernel, kernel],
+            stride: [stride, stride],
+            padding: [0, 0],
+            output_padding: [0, 0],
+            dilation: undilated(),
+            groups: 1,
+            bias: true,
+        }
+    }
+
+    /// Returns the convolution of which this layer's output is the input gradient, without a bias.
+    /// `in_channels` is the number of channels of this layer's input, its output channels.
+    #[must_use]
+    pub fn transposed(&self, in_channels: usize) -> Conv2d {
+        let &Self { kernel, stride, padding, dilation, groups, .. } = self;
+        Conv2d { out_channels: in_channels, kernel, stride, padding, dilation, groups, bias: false }
+    }
+}
+
+fn undilated() -> [usize; 2] {
+    [1, 1]
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_undilated(dilation: &[usize; 2]) -> bool {
+    *dilation == undilated()
 }
 
 /// Hyper-parameters of a batch normalisation.

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::Shape;
 
 pub use attention::{AttentionSizes, LinearBiases, MultiHeadAttention, RelativePositions};
-pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, GroupNorm, LocalResponseNorm, Pad, Pool2d};
+pub use image::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, GroupNorm, LocalResponseNorm, Pad, Pool2d,
+};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
@@ -34,10 +36,12 @@ pub enum LayerKind {
     Input,
     /// Two-dimensional convolution (cross-correlation, as in PyTorch).
     Conv2d(Conv2d),
+    /// Transposed two-dimensional convolution, as in PyTorch.
+    ConvTranspose2d(ConvTranspose2d),
     /// Affine map `y = W x + b` over the innermost dimension: a feature vector, or each position of
     /// a sequence or of a channels-last image.
     Linear(Linear),
-    /// Batch normalisation of each channel of an image or each feature of a vector.
+    /// Batch normalisation of each channel of an image or a signal, or each feature of a vector.
     BatchNorm(BatchNorm),
     /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the innermost dimension: a feature
     /// vector, or each position of a sequence or of a channels-last image.
@@ -107,7 +111,8 @@ pub enum LayerKind {
     /// Average of each window. [`Pool2d::count_padding`] says whether padding counts as zeros (the
     /// default of PyTorch) or not at all.
     AvgPool2d(Pool2d),
-    /// Average pooling of an image to a given height and width.
+    /// Average pooling of an image to a given height and width. To a multiple of the image's height
+    /// and width, it repeats pixels: nearest-neighbour upsampling.
     AdaptiveAvgPool2d(AdaptiveAvgPool2d),
     /// Adds rows and columns of zeros around an image.
     Pad(Pad),
@@ -156,6 +161,7 @@ impl LayerKind {
         match self {
             Self::Input => "input",
             Self::Conv2d(_) => "conv2d",
+            Self::ConvTranspose2d(_) => "conv_transpose2d",
             Self::Linear(_) => "linear",
             Self::BatchNorm(_) => "batch_norm",
             Self::LayerNorm(_) => "layer_norm",
@@ -327,6 +333,7 @@ macro_rules! into_kind {
 }
 into_kind!(
     Conv2d,
+    ConvTranspose2d,
     Linear,
     BatchNorm,
     LeakyRelu,

@@ -583,7 +583,11 @@ fn stored(node: Node<'_>) -> Result<Constant, OnnxError> {
         Ok(Constant { ints: Some(vec![node.int("value_int", 0)?]), ..scalar })
     } else if let Some(number) = node.attribute("value_float").and_then(|attribute| attribute.f) {
         Ok(Constant { number: Some(shortest_decimal(number)), ..scalar })
+    } else if let Some(floats) = node.attribute("value_floats").map(|attribute| &attribute.floats) {
+        let values: Vec<f64> = floats.iter().map(|&number| shortest_decimal(number)).collect();
+        let table = Table::new(vec![values.len()], values, false);
+        Ok(table.map_or(scalar, |table| Constant::of_table(&table, name)))
     } else {
-        Err(node.unsupported("its value is neither a tensor nor an integer, integers or a number"))
+        Err(node.unsupported("its value is neither a tensor nor numbers"))
     }
 }

@@ -49,13 +49,14 @@
 //! Layers that use the same stored weight share it. They must have the same bias and use the weight
 //! in the same orientation.
 //!
-//! Supported operators: convolution; batch, layer, root-mean-square and local response
-//! normalisation; pooling; activations with a layer kind; products with constant matrices; sums and
-//! products of layers; concatenation and slices of channels; embeddings and positions; dropout;
-//! rearrangements. Activations, normalisations, rotary embeddings of whole heads and attentions,
-//! causal, with a window or without a mask, are recognised if they are written in several nodes.
-//! Other operators, and unsupported uses such as a dilated convolution, are errors that name the
-//! node. Shapes are inferred and checked against those in the file.
+//! Supported operators: convolution, also transposed, and of signals; batch, layer, group,
+//! root-mean-square and local response normalisation; pooling, padding and upsampling; activations
+//! with a layer kind; products with constant matrices; sums and products of layers; concatenation
+//! and slices of channels; embeddings and positions; dropout; rearrangements. Activations,
+//! normalisations, rotary embeddings of whole heads and attentions, causal, with a window or
+//! without a mask, are recognised if they are written in several nodes. Other operators, and
+//! unsupported uses such as a dilated pooling, are errors that name the node. Shapes are inferred
+//! and checked against those in the file.
 
 mod ancestors;
 mod attention;

@@ -127,6 +127,9 @@ pub(super) struct AttributeProto {
     /// Tensor; `None` if the attribute has another type.
     #[prost(message, optional, tag = "5")]
     pub(super) t: Option<TensorProto>,
+    /// List of numbers in single precision; empty if the attribute has another type.
+    #[prost(float, repeated, tag = "7")]
+    pub(super) floats: Vec<f32>,
     /// List of integers; empty if the attribute has another type.
     #[prost(int64, repeated, tag = "8")]
     pub(super) ints: Vec<i64>,

@@ -37,12 +37,6 @@ impl Table {
         Self::new(dims.to_vec(), values, self.is_integer)
     }
 
-    /// Returns the elements at the positions `start..end` of an axis.
-    fn part(&self, along: usize, start: usize, end: usize) -> Option<Self> {
-        let positions: Vec<usize> = (start..end).collect();
-        self.gather(along, &positions, &[positions.len()])
-    }
-
     /// Returns the elements at the given positions of an axis, which is replaced by `shape`.
     fn gather(&self, along: usize, positions: &[usize], shape: &[usize]) -> Option<Self> {
         let (outer, rest) = self.dims.split_at_checked(along)?;
@@ -325,7 +319,7 @@ fn gather_elements(table: &Table, places: &Table) -> Option<Table> {
     Table::new(dims, values, table.is_integer)
 }
 
-/// Evaluates a `Slice` with steps of 1 whose ends are inputs.
+/// Evaluates a `Slice` whose ends are inputs.
 fn slice(node: Node<'_>, inputs: &[Table]) -> Option<Table> {
     let mut table = inputs.first()?.clone();
     let list = |position: usize| -> Option<Vec<i64>> {
@@ -336,16 +330,34 @@ fn slice(node: Node<'_>, inputs: &[Table]) -> Option<Table> {
         Some(_) => list(3)?,
         None => (0..i64::try_from(starts.len()).ok()?).collect(),
     };
-    let steps = if node.optional_input(4).is_some() { list(4)? } else { Vec::new() };
-    if axes.len() != starts.len() || ends.len() != starts.len() || steps.iter().any(|&step| step != 1) {
+    let steps = if node.optional_input(4).is_some() { list(4)? } else { vec![1; starts.len()] };
+    if [axes.len(), ends.len(), steps.len()] != [starts.len(); 3] {
         return None;
     }
-    for ((&along, &start), &end) in axes.iter().zip(&starts).zip(&ends) {
+    for (i, &along) in axes.iter().enumerate() {
         let along = axis(along, table.dims.len())?;
-        let (start, end) = ends_of_part(start, end, table.dims[along]);
-        table = table.part(along, start, end)?;
+        let positions = positions(starts[i], ends[i], steps[i], table.dims[along])?;
+        table = table.gather(along, &positions, &[positions.len()])?;
     }
     Some(table)
+}
+
+/// Returns every `step`-th position from `start` to before `end` among `size`, backwards if the
+/// step is negative. Negative ends count from the back, and those outside are clamped.
+fn positions(start: i64, end: i64, step: i64, size: usize) -> Option<Vec<usize>> {
+    if step > 0 {
+        let (start, end) = ends_of_part(start, end, size);
+        return Some((start..end).step_by(usize::try_from(step).ok()?).collect());
+    }
+    // Counted from the back, the positions increase.
+    let length = i64::try_from(size).ok()?;
+    let from_back = |at: i64| {
+        let place = if at < 0 { at.saturating_neg() } else { length.saturating_sub(at) };
+        usize::try_from(place.saturating_sub(1).max(0)).unwrap_or(size).min(size)
+    };
+    let (start, end) = (from_back(start), from_back(end));
+    let step = usize::try_from(step.checked_neg()?).ok().filter(|&step| step > 0)?;
+    Some((start..end.max(start)).step_by(step).map(|place| size - 1 - place).collect())
 }
 
 /// Returns the range of positions from `start` to before `end` among `size`. Negative ends count

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use petgraph::unionfind::UnionFind;
 
 use super::TensorView;
-use crate::{Layer, LayerGraph, LayerKind, Scale};
+use crate::{Conv2d, ConvTranspose2d, Layer, LayerGraph, LayerKind, Scale};
 
 /// Returns the view of the output of each layer, by the layer's index. A tensor whose readers and
 /// writer require different views has one unit.
@@ -60,7 +60,8 @@ pub(super) fn output_views(network: &LayerGraph) -> Vec<TensorView> {
 /// other, for inputs and output of the same `outer` and `units`.
 fn maps_units(layer: &Layer) -> bool {
     match &layer.kind {
-        LayerKind::Conv2d(conv) => conv.groups > 1,
+        LayerKind::Conv2d(Conv2d { groups, .. })
+        | LayerKind::ConvTranspose2d(ConvTranspose2d { groups, .. }) => *groups > 1,
         LayerKind::BatchNorm(_)
         | LayerKind::GroupNorm(_)
         | LayerKind::PositionEmbedding(_)
@@ -83,9 +84,15 @@ fn maps_units(layer: &Layer) -> bool {
 fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
     let channels = || Some([1, layer.inputs[0].dims()[0]]);
     match &layer.kind {
-        LayerKind::Conv2d(conv) if conv.groups > 1 => Some([1, conv.groups]),
+        &LayerKind::Conv2d(Conv2d { groups, .. })
+        | &LayerKind::ConvTranspose2d(ConvTranspose2d { groups, .. })
+            if groups > 1 =>
+        {
+            Some([1, groups])
+        }
         LayerKind::GroupNorm(norm) => Some([1, norm.groups]),
         LayerKind::Conv2d(_)
+        | LayerKind::ConvTranspose2d(_)
         | LayerKind::MaxPool2d(_)
         | LayerKind::AvgPool2d(_)
         | LayerKind::AdaptiveAvgPool2d(_)
@@ -114,8 +121,10 @@ fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
 /// Returns `[outer, units]` that a layer requires of its output, as [`required_of_input`] does.
 fn required_of_output(layer: &Layer) -> Option<[usize; 2]> {
     match &layer.kind {
-        LayerKind::Conv2d(conv) if conv.groups > 1 => Some([1, conv.groups]),
-        LayerKind::Conv2d(conv) => Some([1, conv.out_channels]),
+        &LayerKind::Conv2d(Conv2d { groups, out_channels, .. })
+        | &LayerKind::ConvTranspose2d(ConvTranspose2d { groups, out_channels, .. }) => {
+            Some([1, if groups > 1 { groups } else { out_channels }])
+        }
         LayerKind::MultiHeadAttention(attention) => {
             let sizes = attention.sizes(&layer.inputs)?;
             Some([sizes.positions, sizes.key_heads])

@@ -3,7 +3,7 @@
 use super::analysis::output_views;
 use super::part;
 use super::{Division, LayerPart, Split, SplitValues, TensorView, Values};
-use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind, Scale};
+use crate::{Conv2d, ConvTranspose2d, GraphError, Layer, LayerGraph, LayerId, LayerKind, Scale};
 
 /// Splits of the layers of a network, with the view in which each tensor is divided.
 ///
@@ -80,12 +80,13 @@ impl<'n> NetworkSplits<'n> {
         match (split, &self.network.layer(id).kind) {
             (Split::Copies, _) => SplitValues::WHOLE,
             (Split::Inputs, _) => SplitValues::new([Ranges, Ranges, Addends], Ranges),
-            (Split::Features, LayerKind::Conv2d(conv)) if conv.groups > 1 => {
-                SplitValues::new([Ranges; 3], Ranges)
-            }
-            (Split::Features, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::Embedding(_)) => {
-                SplitValues::new([Copies, Addends, Ranges], Ranges)
-            }
+            (
+                Split::Features,
+                LayerKind::Conv2d(Conv2d { groups: 1, .. })
+                | LayerKind::ConvTranspose2d(ConvTranspose2d { groups: 1, .. })
+                | LayerKind::Linear(_)
+                | LayerKind::Embedding(_),
+            ) => SplitValues::new([Copies, Addends, Ranges], Ranges),
             (Split::Features, _) => SplitValues::new([Ranges; 3], Ranges),
             // The parts of the loss of a sample are summed.
             (Split::Positions, kind) if kind.is_loss() => {
@@ -205,6 +206,7 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::PositionEmbedding(_)
             | LayerKind::Scale(Scale::Features) => dim == innermost,
             LayerKind::Conv2d(_)
+            | LayerKind::ConvTranspose2d(_)
             | LayerKind::MaxPool2d(_)
             | LayerKind::AvgPool2d(_)
             | LayerKind::AdaptiveAvgPool2d(_)
@@ -238,7 +240,8 @@ impl<'n> NetworkSplits<'n> {
         let dim = || self.input_view(id).divided_dim(layer.inputs[0].dims());
         match &layer.kind {
             LayerKind::Linear(_) => dim() == Some(layer.inputs[0].dims().len() - 1),
-            LayerKind::Conv2d(conv) => conv.groups == 1 && dim() == Some(0),
+            LayerKind::Conv2d(Conv2d { groups, .. })
+            | LayerKind::ConvTranspose2d(ConvTranspose2d { groups, .. }) => *groups == 1 && dim() == Some(0),
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::view::even_range;
 use super::{Division, TensorView};
 use crate::infer::output_shape;
-use crate::{GraphError, Layer, LayerKind, LayerTensor, Scale, Shape, TensorBox};
+use crate::{Conv2d, ConvTranspose2d, GraphError, Layer, LayerKind, LayerTensor, Scale, Shape, TensorBox};
 
 /// A part of a split layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +73,10 @@ pub(super) fn by_features(
             conv.out_channels = share(conv.out_channels);
             conv.groups = if conv.groups > 1 { share(conv.groups) } else { 1 };
         }
+        LayerKind::ConvTranspose2d(conv) => {
+            conv.out_channels = share(conv.out_channels);
+            conv.groups = if conv.groups > 1 { share(conv.groups) } else { 1 };
+        }
         LayerKind::GroupNorm(norm) => norm.groups = share(norm.groups),
         LayerKind::MultiHeadAttention(attention) => {
             if let Some(biases) = &mut attention.alibi {
@@ -89,7 +93,8 @@ pub(super) fn by_features(
         views => layer.inputs.iter().zip(views).map(cut).collect::<Result<Vec<_>, _>>()?,
     };
     let boxes = |tensors: Vec<LayerTensor>| -> Vec<TensorBox> {
-        tensors.iter().map(|tensor| box_of(tensor, outer, view.units, &units)).collect()
+        let outer_of = |tensor: &LayerTensor| outer * input_rows(&layer.kind, tensor);
+        tensors.iter().map(|tensor| box_of(tensor, outer_of(tensor), view.units, &units)).collect()
     };
     let mut part = with_inputs(layer, kind, inputs)?;
     if let (LayerKind::MultiHeadAttention(attention), true) = (&layer.kind, layer.kind.draws_by_element()) {
@@ -125,8 +130,8 @@ pub(super) fn by_inputs(
             linear.bias &= units.start == 0;
             layer.inputs[0].elements() / layer.inputs[0].innermost()
         }
-        LayerKind::Conv2d(conv) => {
-            conv.bias &= units.start == 0;
+        LayerKind::Conv2d(Conv2d { bias, .. }) | LayerKind::ConvTranspose2d(ConvTranspose2d { bias, .. }) => {
+            *bias &= units.start == 0;
             1
         }
         _ => 1,
@@ -134,8 +139,12 @@ pub(super) fn by_inputs(
     let part = with_inputs(layer, kind, vec![cut(layer, &layer.inputs[0], view, units.len())?])?;
     let mut parameters = Vec::new();
     for tensor in layer.parameters().iter().take(part.parameters().len()) {
-        // The rows of a weight are output features. A bias has one dimension.
+        // The rows of a weight are output features, but those of a transposed convolution are input
+        // channels. A bias has one dimension.
         parameters.push(match tensor.dims[..] {
+            [_, _, ..] if matches!(layer.kind, LayerKind::ConvTranspose2d(_)) => {
+                box_of(tensor, view.outer, view.units, &units)
+            }
             [rows, _, ..] => box_of(tensor, rows * (view.outer / positions), view.units, &units),
             _ => TensorBox::whole(tensor.dims.clone()),
         });
@@ -200,6 +209,15 @@ fn cut(layer: &Layer, shape: &Shape, view: TensorView, units: usize) -> Result<S
 fn with_inputs(layer: &Layer, kind: LayerKind, inputs: Vec<Shape>) -> Result<Layer, GraphError> {
     let output = output_shape(&layer.name, &kind, &inputs)?;
     Ok(Layer::new(layer.name.clone(), kind, inputs, output))
+}
+
+/// Returns the number of rows of a parameter, each of which has all units of the output: the input
+/// channels of a transposed convolution, or 1.
+fn input_rows(kind: &LayerKind, tensor: &LayerTensor) -> usize {
+    match (kind, &tensor.dims[..]) {
+        (LayerKind::ConvTranspose2d(ConvTranspose2d { groups: 1, .. }), [rows, _, ..]) => *rows,
+        _ => 1,
+    }
 }
 
 /// Returns the box of a range of the units of a tensor that is viewed as `outer` rows of

@@ -25,7 +25,7 @@ proptest! {
         groups in 1usize..4,
     ) {
         let mut net = image_net(2 * groups, size[0], size[1]);
-        let conv = Conv2d { out_channels: 3 * groups, kernel, stride, padding, groups, bias: true };
+        let conv = Conv2d { stride, padding, groups, ..Conv2d::rectangular(3 * groups, kernel) };
         let input = net.input();
         let expected = [0, 1].map(|i| count_windows(size[i], kernel[i], stride[i], padding[i]));
         match net.add("conv", conv, [input]) {

@@ -1,7 +1,7 @@
 //! Demand of layer passes in a device model: the amounts of each term that they use. A *term* is a
 //! resource in a given unit, such as kernel launches or megabytes moved by element-wise layers.
 
-use layer_graph::{Conv2d, Layer, LayerKind, Scale};
+use layer_graph::{Layer, LayerKind, Scale};
 
 use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
@@ -81,15 +81,23 @@ impl Demand {
                 let class = if conv.kernel == [1, 1] { Product::Pointwise } else { Product::Spatial };
                 let [height, width] = conv.kernel;
                 let depth = if backward {
-                    // If windows do not overlap, an input element is covered by one position of the
-                    // kernel.
-                    let meets = |kernel: usize, stride: usize| if kernel <= stride { 1 } else { kernel };
                     let positions = meets(height, conv.stride[0]) * meets(width, conv.stride[1]);
                     conv.out_channels / conv.groups * positions
                 } else {
                     layer.input_shapes()[0].dims()[0] / conv.groups * height * width
                 };
-                self.add_product(class, layer, pass, samples, depth, grouping(layer, conv));
+                self.add_product(class, layer, pass, samples, depth, grouping(layer, conv.groups));
+            }
+            // A pass forward is the input gradient of a convolution, and the other way round.
+            LayerKind::ConvTranspose2d(conv) => {
+                let [height, width] = conv.kernel;
+                let depth = if backward {
+                    conv.out_channels / conv.groups * height * width
+                } else {
+                    let positions = meets(height, conv.stride[0]) * meets(width, conv.stride[1]);
+                    layer.input_shapes()[0].dims()[0] / conv.groups * positions
+                };
+                self.add_product(Product::Spatial, layer, pass, samples, depth, grouping(layer, conv.groups));
             }
             LayerKind::Linear(linear) => {
                 let depth = if backward { linear.out_features } else { layer.input_shapes()[0].innermost() };
@@ -200,17 +208,23 @@ impl Demand {
     }
 }
 
+/// Returns the number of positions of a kernel along an axis that cover an input element: one if
+/// windows do not overlap.
+fn meets(kernel: usize, stride: usize) -> usize {
+    if kernel <= stride { 1 } else { kernel }
+}
+
 /// Minimum number of channels for which kernels compute a group of a convolution.
 const GROUP_CHANNELS: usize = 32;
 
 /// Returns the operations of a convolution as a multiple of the necessary ones. Groups of few
 /// channels are padded to [`GROUP_CHANNELS`], because they do not fill the tile of a matrix
 /// product.
-fn grouping(layer: &Layer, conv: &Conv2d) -> f64 {
-    if conv.groups == 1 {
+fn grouping(layer: &Layer, groups: usize) -> f64 {
+    if groups == 1 {
         return 1.0;
     }
-    let channels = layer.input_shapes()[0].dims()[0] / conv.groups;
+    let channels = layer.input_shapes()[0].dims()[0] / groups;
     GROUP_CHANNELS.max(channels) as f64 / channels.max(1) as f64
 }
 
@@ -246,7 +260,7 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         LayerKind::Embedding(_) if backward => 3.0 * output + parameters,
         LayerKind::Embedding(_) => 2.0 * output,
         LayerKind::PositionEmbedding(_) if backward => 2.0 * output + parameters,
-        LayerKind::AdaptiveAvgPool2d(_) => input,
+        LayerKind::AdaptiveAvgPool2d(_) if output <= input => input,
         // The probabilities are saved for the backward pass, which converts them to the gradient.
         LayerKind::SoftmaxCrossEntropy => {
             if backward {

@@ -49,14 +49,22 @@ pub(super) fn operator_name(name: &str) -> &str {
 pub(super) fn is_product(operator: &str) -> bool {
     matches!(
         operator,
-        "conv2d" | "convolution" | "linear" | "addmm" | "batch_norm" | "layer_norm" | "embedding"
+        "conv2d"
+            | "convolution"
+            | "linear"
+            | "addmm"
+            | "batch_norm"
+            | "layer_norm"
+            | "group_norm"
+            | "embedding"
     )
 }
 
 /// Returns whether a layer is computed by an operator of [`is_product`].
 pub(super) fn is_of_product(kind: &LayerKind) -> bool {
     use LayerKind as K;
-    matches!(kind, K::Conv2d(_) | K::Linear(_) | K::BatchNorm(_) | K::LayerNorm(_) | K::Embedding(_))
+    matches!(kind, K::Conv2d(_) | K::ConvTranspose2d(_) | K::Linear(_) | K::Embedding(_))
+        || matches!(kind, K::BatchNorm(_) | K::LayerNorm(_) | K::GroupNorm(_))
 }
 
 /// Assigns units to layers, so that the layers of successive units do not decrease and the sum of
@@ -147,7 +155,7 @@ fn score(unit: &Unit, layer: &Target<'_>, is_certain: bool) -> f32 {
 /// Returns whether an operator computes a kind of layer, or gave the layer its name.
 fn computes(operator: &str, layer: &Target<'_>) -> bool {
     let kinds: &[&str] = match operator {
-        "convolution" => &["conv2d"],
+        "convolution" => &["conv2d", "conv_transpose2d"],
         "addmm" | "mm" => &["linear"],
         "embedding" => &["embedding", "position_embedding"],
         "gelu" => &["gelu", "gelu_tanh"],

@@ -143,10 +143,9 @@ impl<T: Real> Correlation<T> {
     ///
     /// `source` and `target` are ordered by sample, channel (group by group), row and column.
     /// `weights` has the order of the layer in both passes: output channel, input channel of the
-    /// group, element of the convolution kernel in row-major order. For the input gradient,
-    /// `source` is the output gradient, `target` is the input gradient, and `bias` is empty. In the
-    /// forward pass, `bias` has a value for each target channel of all groups, or is empty if the
-    /// layer has no biases. `workspaces` has one for each thread.
+    /// group, element of the convolution kernel in row-major order. `bias` has a value for each
+    /// target channel of all groups, or is empty if none is added. `workspaces` has one for each
+    /// thread.
     pub(super) fn run(
         &mut self,
         source: &[T],

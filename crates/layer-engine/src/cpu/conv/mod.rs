@@ -20,7 +20,7 @@ use super::operation::{Operands, Operation};
 use super::simd::{Kernels, Shared};
 use super::sums::sum;
 use super::workers::Workers;
-use crate::{EngineError, LaunchContext};
+use crate::{EngineError, LaunchContext, Pass};
 use correlation::{Correlation, CorrelationWorkspace};
 pub(super) use stencil::Geometry;
 use weight_gradient::WeightGradient;
@@ -37,10 +37,26 @@ pub(super) enum ConvPass {
     BackwardParameters,
 }
 
+impl ConvPass {
+    /// Returns the pass of a layer's pass.
+    pub(super) fn of(pass: Pass) -> Self {
+        match pass {
+            Pass::Backward => Self::Backward,
+            Pass::BackwardParameters => Self::BackwardParameters,
+            _ => Self::Forward,
+        }
+    }
+}
+
 /// A pass of a convolution with its workspace.
+///
+/// The output of a transposed convolution is the input gradient of a convolution, and the gradient
+/// of its input is that convolution's output.
 #[derive(Debug)]
 pub(super) struct Convolution<T: 'static> {
     geometry: Geometry,
+    /// Whether `geometry` is that of the convolution of a transposed one.
+    is_transposed: bool,
     pass: ConvPass,
     workers: Workers,
     /// Correlations that compute the output, or the input gradient from the output gradient: one
@@ -54,21 +70,28 @@ impl<T: Real> Convolution<T> {
     /// Creates a pass over `samples` samples with the fastest vector instructions that the
     /// processor supports.
     pub(super) fn new(geometry: Geometry, samples: usize, pass: ConvPass, workers: &Workers) -> Self {
-        Self::with_kernels(T::kernels()[0], geometry, samples, pass, workers)
+        Self::with_kernels(T::kernels()[0], (geometry, false), samples, pass, workers)
+    }
+
+    /// Creates a pass of a transposed convolution, as [`new`](Self::new) does.
+    pub(super) fn transposed(geometry: Geometry, samples: usize, pass: ConvPass, workers: &Workers) -> Self {
+        Self::with_kernels(T::kernels()[0], (geometry, true), samples, pass, workers)
     }
 
     fn with_kernels(
         kernels: &'static Kernels<T>,
-        geometry: Geometry,
+        (geometry, is_transposed): (Geometry, bool),
         samples: usize,
         pass: ConvPass,
         workers: &Workers,
     ) -> Self {
         let Geometry { groups, channels, filters, .. } = geometry;
         let (stencils, order, [rows, summed]) = match pass {
-            ConvPass::Forward => (vec![geometry.forward()], WeightOrder::RowsFirst, [filters, channels]),
-            ConvPass::Backward => (geometry.backward(), WeightOrder::RowsSecond, [channels, filters]),
             ConvPass::BackwardParameters => (Vec::new(), WeightOrder::RowsSecond, [0, 0]),
+            _ if (pass == ConvPass::Forward) != is_transposed => {
+                (vec![geometry.forward()], WeightOrder::RowsFirst, [filters, channels])
+            }
+            _ => (geometry.backward(), WeightOrder::RowsSecond, [channels, filters]),
         };
         let correlation = |stencil: stencil::Stencil| {
             let taps = stencil.taps.iter().map(|tap| tap.index).collect();
@@ -81,7 +104,15 @@ impl<T: Real> Convolution<T> {
             WeightGradient::new(kernels, geometry.forward(), sizes, samples, workers)
         });
         let workspaces = (0..workers.threads()).map(|_| CorrelationWorkspace::new(&correlations)).collect();
-        Self { geometry, pass, workers: workers.clone(), correlations, workspaces, weight_gradient }
+        Self {
+            geometry,
+            is_transposed,
+            pass,
+            workers: workers.clone(),
+            correlations,
+            workspaces,
+            weight_gradient,
+        }
     }
 
     /// Overwrites the target with the results of all stencils.
@@ -94,13 +125,19 @@ impl<T: Real> Convolution<T> {
 
     fn parameter_gradient(&mut self, input: &[T], output_gradient: &[T], gradient: &mut [T]) {
         let (weights, bias) = gradient.split_at_mut(self.geometry.weight_elements());
+        let (image, windows) = (self.geometry.image, self.geometry.output);
+        let (images, of_windows, [height, width]) = if self.is_transposed {
+            (output_gradient, input, image)
+        } else {
+            (input, output_gradient, windows)
+        };
         if let Some(weight_gradient) = &mut self.weight_gradient {
-            weight_gradient.run(input, output_gradient, weights, &self.workers);
+            weight_gradient.run(images, of_windows, weights, &self.workers);
         }
-        let windows = self.geometry.output[0] * self.geometry.output[1];
+        let pixels = height * width;
         let filters = bias.len();
         self.workers.chunks(bias, 1, |filter, bias| {
-            let channels = output_gradient.chunks_exact(windows).skip(filter).step_by(filters);
+            let channels = output_gradient.chunks_exact(pixels).skip(filter).step_by(filters);
             bias[0] = T::narrow(channels.map(|channel| sum(channel, T::widen)).sum());
         });
     }

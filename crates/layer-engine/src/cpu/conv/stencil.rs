@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use layer_graph::{Conv2d, Layer};
+use layer_graph::{Conv2d, ConvTranspose2d, Layer, Shape};
 
 /// Sizes of a convolution layer.
 #[derive(Debug, Clone)]
@@ -24,13 +24,25 @@ pub(in super::super) struct Geometry {
     pub(super) kernel: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
+    dilation: [usize; 2],
 }
 
 impl Geometry {
     /// Returns the sizes of a convolution layer, or `None` if its shapes are not images.
     pub(in super::super) fn new(layer: &Layer, conv: &Conv2d) -> Option<Self> {
-        let (channels, height, width) = layer.input_shapes().first()?.as_image()?;
-        let (out_channels, out_height, out_width) = layer.output_shape().as_image()?;
+        Self::between(layer.input_shapes().first()?, layer.output_shape(), conv)
+    }
+
+    /// Returns the sizes of the convolution whose input gradient is the output of a transposed
+    /// one, or `None` if its shapes are not images.
+    pub(in super::super) fn transposed(layer: &Layer, conv: &ConvTranspose2d) -> Option<Self> {
+        let input = layer.input_shapes().first()?;
+        Self::between(layer.output_shape(), input, &conv.transposed(input.dims()[0]))
+    }
+
+    fn between(input: &Shape, output: &Shape, conv: &Conv2d) -> Option<Self> {
+        let (channels, height, width) = input.as_image()?;
+        let (out_channels, out_height, out_width) = output.as_image()?;
         Some(Self {
             groups: conv.groups,
             channels: channels / conv.groups,
@@ -40,6 +52,7 @@ impl Geometry {
             kernel: conv.kernel,
             stride: conv.stride,
             padding: conv.padding,
+            dilation: conv.dilation,
         })
     }
 
@@ -60,7 +73,7 @@ impl Geometry {
             source: self.image[axis],
             source_stride: self.stride[axis],
             shifts: (0..self.kernel[axis])
-                .map(|tap| (tap, signed(tap) - signed(self.padding[axis])))
+                .map(|tap| (tap, signed(tap * self.dilation[axis]) - signed(self.padding[axis])))
                 .collect(),
             grid: self.output[axis],
             target: self.output[axis],
@@ -75,14 +88,14 @@ impl Geometry {
     /// of the kernel, so there is one stencil for each pair of remainders.
     pub(super) fn backward(&self) -> Vec<Stencil> {
         let axis = |axis: usize, remainder: usize| {
-            let (stride, padding) = (self.stride[axis], self.padding[axis]);
+            let (stride, padding, dilation) = (self.stride[axis], self.padding[axis], self.dilation[axis]);
             StencilAxis {
                 source: self.output[axis],
                 source_stride: 1,
-                // Tap `tap` of the window at `i + (remainder + padding - tap) / stride` reads the
-                // pixel at `i * stride + remainder`.
+                // Tap `tap` of the window at `i + (remainder + padding - tap * dilation) / stride`
+                // reads the pixel at `i * stride + remainder`.
                 shifts: (0..self.kernel[axis])
-                    .map(|tap| (tap, signed(remainder + padding) - signed(tap)))
+                    .map(|tap| (tap, signed(remainder + padding) - signed(tap * dilation)))
                     .filter(|(_, distance)| distance % signed(stride) == 0)
                     .map(|(tap, distance)| (tap, distance / signed(stride)))
                     .collect(),

@@ -84,9 +84,11 @@ __device__ __forceinline__ void input_gradient(u32 samples, const Geometry& g, u
     u32 index = blockIdx.y;
     const u32 group = index % g.groups;
     index /= g.groups;
-    const Residue columns(index % g.stride_width, g.kernel_width, g.stride_width, g.padding_width, g.width);
+    const Residue columns(index % g.stride_width, g.kernel_width, g.stride_width, g.padding_width,
+                          g.dilation_width, g.width);
     index /= g.stride_width;
-    const Residue rows(index % g.stride_height, g.kernel_height, g.stride_height, g.padding_height, g.height);
+    const Residue rows(index % g.stride_height, g.kernel_height, g.stride_height, g.padding_height,
+                       g.dilation_height, g.height);
     const u32 part = index / g.stride_height;
     // Phases that have fewer pixels than others do not need all blocks.
     const u32 most = samples * ((g.height + g.stride_height - 1) / g.stride_height) *

@@ -9,6 +9,7 @@ struct Geometry {
     u32 channels, filters;
     u32 height, width, out_height, out_width;
     u32 kernel_height, kernel_width, stride_height, stride_width, padding_height, padding_width;
+    u32 dilation_height, dilation_width;
 
     __device__ __forceinline__ u32 taps() const { return kernel_height * kernel_width; }
     __device__ __forceinline__ u32 image() const { return height * width; }
@@ -76,7 +77,7 @@ template <u32 SIDE> struct Windows : RowPerLane<SIDE> {
 
     __device__ __forceinline__ float4 load(u32 start, u32 end) {
         return load_terms(tap, jump, start + this->term(), end, [&](const Cursor& at) {
-            const u32 y = top + at.row, x = left + at.column;
+            const u32 y = top + at.row * g.dilation_height, x = left + at.column * g.dilation_width;
             return y < g.height && x < g.width ? (float)image[(at.plane * g.height + y) * g.width + x] : 0;
         });
     }
@@ -96,8 +97,9 @@ template <u32 SIDE> struct Taps : FourTerms<SIDE> {
         const u32 weight = first + this->row();
         this->image = image + weight / g.taps() * g.image();
         // A weight that does not exist reads no row.
-        down = weight < count ? weight % g.taps() / g.kernel_width - g.padding_height : 1u << 31;
-        right = weight % g.kernel_width - g.padding_width;
+        const u32 row = weight % g.taps() / g.kernel_width * g.dilation_height;
+        down = weight < count ? row - g.padding_height : 1u << 31;
+        right = weight % g.kernel_width * g.dilation_width - g.padding_width;
     }
 
     __device__ __forceinline__ float4 load(u32 start, u32 end) {
@@ -138,18 +140,34 @@ template <u32 SIDE> struct Filters : FourTerms<SIDE> {
 };
 
 // The rows, or the columns, of an image whose positions have the same remainder by the stride,
-// padding included: only every `stride`-th tap reads them. A pair of such sets of rows and columns
+// padding included: only every `step`-th tap reads them. A pair of such sets of rows and columns
 // is a *phase* of a convolution. The input gradient of a phase is a convolution with stride 1.
 struct Residue {
-    u32 tap, taps;      // first tap, number of taps
-    u32 first, count;   // first position, number of positions
-    u32 window;         // window whose tap `tap` is the first position
+    u32 tap, taps, step;  // first tap, number of taps, distance between them
+    u32 first, count;     // first position, number of positions
+    u32 window, distance; // window whose tap `tap` is the first position, and the distance by which
+                          // the next tap's window precedes it, in wrapping arithmetic
 
-    __device__ __forceinline__ Residue(u32 remainder, u32 kernel, u32 stride, u32 padding, u32 size)
-        : tap(remainder), taps(remainder < kernel ? (kernel - remainder + stride - 1) / stride : 0),
-          first((remainder + stride - padding % stride) % stride),
-          count(first < size ? (size - first + stride - 1) / stride : 0),
-          window((first + padding) / stride) {}
+    __device__ __forceinline__ Residue(u32 remainder, u32 kernel, u32 stride, u32 padding, u32 dilation,
+                                       u32 size)
+        : first((remainder + stride - padding % stride) % stride),
+          count(first < size ? (size - first + stride - 1) / stride : 0) {
+        u32 divisor = dilation, rest = stride;
+        ROLLED while (rest) {
+            const u32 next = divisor % rest;
+            divisor = rest;
+            rest = next;
+        }
+        step = stride / divisor;
+        distance = dilation / divisor;
+        // With a common divisor of stride and dilation, no tap may read the positions.
+        tap = step;
+        ROLLED for (u32 t = 0; t < step; t++)
+            if (t * dilation % stride == remainder) tap = t;
+        taps = tap < min(step, kernel) ? (kernel - tap + step - 1) / step : 0;
+        // A tap before `step` is less than `distance` windows away from the first one.
+        window = (first + padding + distance * stride - tap * dilation) / stride - distance;
+    }
 };
 
 // Factor with a row for each pixel of a phase of each sample and a term for each tap of each
@@ -157,13 +175,14 @@ struct Residue {
 template <u32 SIDE> struct Pixels : RowPerLane<SIDE> {
     const Geometry& g;
     const real* gradient;
-    // Window whose first tap reads the pixel.
-    u32 bottom, right;
+    // Window whose first tap reads the pixel, and the distances between the windows of its taps.
+    u32 bottom, right, down, across;
     Cursor tap, jump;
 
     __device__ __forceinline__ Pixels(const Geometry& g, const real* gradient, const Residue& rows,
                                       const Residue& columns, u32 first, u32 count, u32 from)
-        : g(g), gradient(gradient), tap(rows.taps, columns.taps, from + this->term()),
+        : g(g), gradient(gradient), down(rows.distance), across(columns.distance),
+          tap(rows.taps, columns.taps, from + this->term()),
           jump(rows.taps, columns.taps, TERMS<SIDE> - 4) {
         const u32 pixel = first + this->row(), pixels = rows.count * columns.count, place = pixel % pixels;
         this->gradient += pixel / pixels * g.groups * g.filters * g.windows();
@@ -174,7 +193,7 @@ template <u32 SIDE> struct Pixels : RowPerLane<SIDE> {
 
     __device__ __forceinline__ float4 load(u32 start, u32 end) {
         return load_terms(tap, jump, start + this->term(), end, [&](const Cursor& at) {
-            const u32 y = bottom - at.row, x = right - at.column;
+            const u32 y = bottom - at.row * down, x = right - at.column * across;
             const bool there = y < g.out_height && x < g.out_width;
             return there ? (float)gradient[(at.plane * g.out_height + y) * g.out_width + x] : 0;
         });
@@ -187,18 +206,21 @@ template <u32 SIDE> struct Channels : FourTerms<SIDE> {
     const Geometry& g;
     const real* weight;
     bool is_there;
+    // Distances between the taps of the phase in the weights.
+    u32 down, across;
     Cursor tap, jump;
 
     __device__ __forceinline__ Channels(const Geometry& g, const real* weight, const Residue& rows,
                                         const Residue& columns, u32 first, u32 from)
-        : g(g), is_there(first + this->row() < g.channels), tap(rows.taps, columns.taps, from + this->term()),
+        : g(g), is_there(first + this->row() < g.channels), down(rows.step * g.kernel_width),
+          across(columns.step), tap(rows.taps, columns.taps, from + this->term()),
           jump(rows.taps, columns.taps, TERMS<SIDE> - 4) {
         this->weight = weight + (first + this->row()) * g.taps() + rows.tap * g.kernel_width + columns.tap;
     }
 
     __device__ __forceinline__ float4 load(u32 start, u32 end) {
         return load_terms(tap, jump, start + this->term(), end, [&](const Cursor& at) {
-            const u32 place = at.row * g.stride_height * g.kernel_width + at.column * g.stride_width;
+            const u32 place = at.row * down + at.column * across;
             return is_there ? (float)weight[at.plane * g.channels * g.taps() + place] : 0;
         });
     }

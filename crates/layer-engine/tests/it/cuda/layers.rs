@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::{ORDERS, case_factor, on_device};
 use crate::any_engine::{LayerRun, check_loss_in_place, distance, largest_difference, losses};
-use crate::layer_cases::{attention_of_three_inputs, layers, pool, window};
+use crate::layer_cases::{attention_of_three_inputs, layers, pool, transposed_conv, window};
 use crate::single_layer::layer;
 
 /// Sizes of shards: empty, one sample, and several.
@@ -35,7 +35,10 @@ impl Way {
     fn of(layer: &Layer) -> Vec<Self> {
         use KernelChoice::{Own, Vendor};
         use Precision::{Bf16, F32, Tf32};
-        let has_library = matches!(layer.kind(), LayerKind::Conv2d(_) | LayerKind::Linear(_));
+        let has_library = matches!(
+            layer.kind(),
+            LayerKind::Conv2d(_) | LayerKind::ConvTranspose2d(_) | LayerKind::Linear(_)
+        );
         let has_images =
             layer.input_shapes().iter().chain([layer.output_shape()]).any(|shape| shape.as_image().is_some());
         let own = [(Own, F32), (Own, Bf16)];
@@ -293,8 +296,23 @@ proptest! {
         samples in 0usize..4,
         order in order(),
     ) {
-        let kind = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        let plain = Conv2d::rectangular(channels[1] * groups, kernel);
+        let kind = Conv2d { stride, padding, groups, bias, ..plain };
         compare(order, &layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn dilated_and_transposed_convolutions_match_cpu_engine(
+        (image, kernel, stride, padding) in window(),
+        dilation in [1usize..4, 1usize..4],
+        (transposed, shape) in transposed_conv(),
+        samples in 0usize..4,
+        order in order(),
+    ) {
+        let image = [0, 1].map(|axis| image[axis] + (dilation[axis] - 1) * (kernel[axis] - 1));
+        let kind = Conv2d { stride, padding, dilation, ..Conv2d::rectangular(3, kernel) };
+        compare(order, &layer(kind, &[Shape::image(2, image[0], image[1])]), samples);
+        compare(order, &layer(transposed, &[shape]), samples);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rayon::prelude::*;
 
 use crate::any_engine::{LayerRun, check_loss_in_place, distance, largest_difference, losses};
-use crate::layer_cases::{attention_of_three_inputs, layers, pool, window};
+use crate::layer_cases::{attention_of_three_inputs, layers, pool, transposed_conv, window};
 use crate::single_layer::layer;
 
 /// Sizes of shards: empty, and large enough that a batch normalisation is not a step function.
@@ -112,7 +112,8 @@ fn layers_on_a_gpu_match_cpu_engine() {
 /// Returns whether a layer of this kind has products, which 16-bit precision rounds.
 fn rounds(kind: &LayerKind) -> bool {
     use LayerKind as K;
-    matches!(kind, K::Conv2d(_) | K::Linear(_) | K::MultiHeadAttention(_) | K::Recurrence(_))
+    matches!(kind, K::Conv2d(_) | K::ConvTranspose2d(_) | K::Linear(_))
+        || matches!(kind, K::MultiHeadAttention(_) | K::Recurrence(_))
 }
 
 /// Returns the maximum distance of a layer from the CPU engine's results. In 16 bits, factors and
@@ -250,8 +251,22 @@ proptest! {
         bias: bool,
         samples in 0usize..4,
     ) {
-        let kind = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        let plain = Conv2d::rectangular(channels[1] * groups, kernel);
+        let kind = Conv2d { stride, padding, groups, bias, ..plain };
         check(&layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn dilated_and_transposed_convolutions_match_cpu_engine(
+        (image, kernel, stride, padding) in window(),
+        dilation in [1usize..4, 1usize..4],
+        (transposed, shape) in transposed_conv(),
+        samples in 0usize..4,
+    ) {
+        let image = [0, 1].map(|axis| image[axis] + (dilation[axis] - 1) * (kernel[axis] - 1));
+        let kind = Conv2d { stride, padding, dilation, ..Conv2d::rectangular(3, kernel) };
+        check(&layer(kind, &[Shape::image(2, image[0], image[1])]), samples);
+        check(&layer(transposed, &[shape]), samples);
     }
 
     #[test]

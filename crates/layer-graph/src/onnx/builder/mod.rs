@@ -329,7 +329,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns an unused name for a layer of a node.
-    fn layer_name(&self, node: Node<'a>) -> String {
+    pub(super) fn layer_name(&self, node: Node<'a>) -> String {
         let parameters = node.inputs().filter(|value| self.constants.contains(value));
         let names = self.parents.layer_names(node, parameters);
         let free = names.iter().find(|name| self.network.find(name).is_none());
@@ -369,19 +369,20 @@ impl<'a> Builder<'a> {
         self.network.add(name, kind, inputs).map_err(|error| node.layer_error(error))
     }
 
-    /// Adds a layer that changes the input of a node's layer, and returns it. Its name is that of
-    /// the node's layer with its kind.
+    /// Adds a layer that changes the input or the output of a node's layer of the given name, and
+    /// returns it. Its name is this one with its kind.
     ///
     /// # Errors
     /// [`OnnxError::Graph`] if the layer does not fit its input.
-    pub(super) fn add_before(
+    pub(super) fn add_beside(
         &mut self,
         node: Node<'a>,
+        name: &str,
         kind: impl Into<LayerKind>,
         input: LayerId,
     ) -> Result<LayerId, OnnxError> {
         let kind = kind.into();
-        let name = self.free_name(&format!("{}.{}", self.layer_name(node), kind.label()));
+        let name = self.free_name(&format!("{name}.{}", kind.label()));
         self.network.add(name, kind, [input]).map_err(|error| node.layer_error(error))
     }
 

@@ -1,5 +1,6 @@
 //! Conversion of operators to layers.
 
+mod convolution;
 mod elementwise;
 mod join;
 mod norm;
@@ -34,7 +35,9 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         return Err(unknown_constant(builder, node));
     }
     match operator.as_str() {
-        "Conv" => window::convolution(builder, node),
+        "Conv" => convolution::convolution(builder, node),
+        "ConvTranspose" => convolution::transposed(builder, node),
+        "Resize" => window::resize(builder, node),
         "Pad" => window::pad(builder, node),
         "MaxPool" => window::max_pool(builder, node),
         "AveragePool" => window::average_pool(builder, node),

@@ -12,10 +12,9 @@ use crate::{BatchNorm, GroupNorm, LayerId, LayerNorm, LocalResponseNorm, RmsNorm
 pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input).clone();
-    if !matches!(shape.dims(), [_] | [_, _, _]) {
-        return Err(
-            node.unsupported(format!("a sample of shape {shape}: only images and vectors have layers"))
-        );
+    if shape.dims().len() > 3 {
+        let problem = format!("a sample of shape {shape}: only images, signals and vectors have layers");
+        return Err(node.unsupported(problem));
     }
     if node.int("spatial", 1)? == 0 {
         return Err(node.unsupported("statistics of each pixel (`spatial` 0)"));

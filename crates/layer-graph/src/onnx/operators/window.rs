@@ -1,35 +1,65 @@
-//! Operators with a sliding window: convolution and pooling. Each function converts a node and
-//! defines its output; it returns an error that names the node if this use of the operator is
-//! invalid or has no layer.
+//! Sliding windows, and operators of images with one: poolings, means, padding and upsampling. Each
+//! function converts a node and defines its output; it returns an error that names the node if this
+//! use of the operator is invalid or has no layer.
 
 use crate::onnx::OnnxError;
-use crate::onnx::builder::{Builder, Parameters};
+use crate::onnx::builder::Builder;
 use crate::onnx::node::Node;
 use crate::onnx::numbers::{axis, size};
-use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pad, Pool2d};
+use crate::onnx::table::integer;
+use crate::{AdaptiveAvgPool2d, LayerId, LayerKind, Pad, Pool2d};
+
+/// Attributes of a sliding window. Pairs are `[height, width]`.
+pub(super) struct Steps {
+    pub(super) stride: [usize; 2],
+    pub(super) dilation: [usize; 2],
+    /// Padding at the top, on the left, at the bottom and on the right.
+    pub(super) pads: [usize; 4],
+}
+
+impl Steps {
+    /// Returns the attributes of a node of images, or of signals, which are images of one row.
+    pub(super) fn of(node: Node<'_>, is_signal: bool) -> Result<Self, OnnxError> {
+        let pair = |name: &str| {
+            Ok(if is_signal { node.sizes(name)?.map(|[size]| [1, size]) } else { node.sizes(name)? })
+        };
+        let pads = if is_signal {
+            node.sizes("pads")?.map(|[before, after]| [0, before, 0, after])
+        } else {
+            node.sizes("pads")?
+        };
+        Ok(Self {
+            stride: pair("strides")?.unwrap_or([1, 1]),
+            dilation: pair("dilations")?.unwrap_or([1, 1]),
+            pads: pads.unwrap_or([0; 4]),
+        })
+    }
+}
 
 /// Sliding window with its padding. Pairs are `[height, width]`.
-struct Window {
-    stride: [usize; 2],
+pub(super) struct Window {
+    pub(super) stride: [usize; 2],
     /// Padding at the top and at the left.
-    before: [usize; 2],
+    pub(super) before: [usize; 2],
     /// Range of equivalent padding at the bottom and on the right: the minimum that the last window
     /// needs, and the maximum that adds no window.
-    after: [(usize, usize); 2],
+    pub(super) after: [(usize, usize); 2],
     /// Whether `ceil_mode` added a window.
     rounded_up: bool,
 }
 
 impl Window {
-    fn new(node: Node<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Self, OnnxError> {
-        if node.sizes("dilations")?.is_some_and(|dilations| dilations != [1, 1]) {
-            return Err(node.unsupported("dilations other than 1"));
+    pub(super) fn new(
+        node: Node<'_>,
+        image: [usize; 2],
+        kernel: [usize; 2],
+        steps: &Steps,
+    ) -> Result<Self, OnnxError> {
+        let &Steps { stride, dilation, pads } = steps;
+        if kernel.contains(&0) || stride.contains(&0) || dilation.contains(&0) {
+            return Err(node.invalid("kernel, strides and dilations must be at least 1"));
         }
-        let stride = node.sizes("strides")?.unwrap_or([1, 1]);
-        if kernel.contains(&0) || stride.contains(&0) {
-            return Err(node.invalid("kernel and strides must be at least 1"));
-        }
-        let pads = node.sizes("pads")?.unwrap_or([0; 4]);
+        let kernel = [0, 1].map(|i| (kernel[i] - 1).saturating_mul(dilation[i]).saturating_add(1));
         let padding = node.text("auto_pad", "NOTSET")?;
         let ceil = node.int("ceil_mode", 0)? != 0;
         let mut window = Self { stride, before: [0; 2], after: [(0, 0); 2], rounded_up: false };
@@ -64,73 +94,12 @@ impl Window {
 
     /// Returns for each direction the padding needed after the image in excess of that before it,
     /// or `None` if less is needed.
-    fn excess(&self) -> [Option<usize>; 2] {
+    pub(super) fn excess(&self) -> [Option<usize>; 2] {
         [0, 1].map(|i| {
             let (min, max) = self.after[i];
             (self.before[i] <= max).then(|| min.saturating_sub(self.before[i]))
         })
     }
-}
-
-/// Adds the layer of a `Conv` node. An addition of constants by channel that follows a convolution
-/// without bias becomes its bias.
-pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, [channels, height, width]) = image(builder, node)?;
-    let weight = builder.parameter(node, 1)?;
-    let &[out_channels, group_channels, kernel_height, kernel_width] = weight.dims.as_slice() else {
-        let problem = format!("a weight of dimensions {:?}: only images have layers", weight.dims);
-        return Err(node.unsupported(problem));
-    };
-    let weight = weight.source.clone();
-    let kernel = [kernel_height, kernel_width];
-    if node.sizes("kernel_shape")?.is_some_and(|shape| shape != kernel) {
-        return Err(
-            node.invalid(format!("`kernel_shape` is not the weight's {kernel_height}x{kernel_width}"))
-        );
-    }
-    let groups = node.int("group", 1)?;
-    let groups = size(groups).ok_or_else(|| node.invalid(format!("`group` is {groups}")))?;
-    if group_channels.checked_mul(groups) != Some(channels) {
-        return Err(node.invalid(format!(
-            "its weight is for {groups} groups of {group_channels} channels, but the image has {channels}"
-        )));
-    }
-    let window = Window::new(node, [height, width], kernel)?;
-    let (mut input, mut padding) = (input, window.before);
-    if window.excess() != [Some(0); 2] {
-        let pad = Pad { before: window.before, after: window.after.map(|(min, _)| min) };
-        (input, padding) = (builder.add_before(node, pad, input)?, [0, 0]);
-    }
-    let output = node.output()?;
-    let (output, bias) = match node.optional_input(2) {
-        Some(_) => {
-            let bias = builder.parameter(node, 2)?;
-            if bias.dims != [out_channels] {
-                return Err(node.invalid(format!("its bias is not of {out_channels} channels")));
-            }
-            // The newer exporter writes zeros for a convolution without a bias.
-            (output, (!bias.is_computed_zero()).then(|| bias.source.clone()))
-        }
-        None => match builder.merge_reader(output, "Add", out_channels, 1, 4) {
-            Some((sum, bias)) => (sum, Some(bias)),
-            None => (output, None),
-        },
-    };
-    if is_folded(node)? {
-        builder.counts.folded += 1;
-    }
-    let convolution =
-        Conv2d { out_channels, kernel, stride: window.stride, padding, groups, bias: bias.is_some() };
-    builder.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
-}
-
-/// Returns whether PyTorch folded a batch normalisation into a convolution. Its older exporter then
-/// generates names for both parameters, its newer one for the bias. Parameters of modules keep
-/// their names.
-fn is_folded(node: Node<'_>) -> Result<bool, OnnxError> {
-    let weight = node.input(1)?;
-    let Some(bias) = node.optional_input(2) else { return Ok(false) };
-    Ok(weight.starts_with("onnx::Conv_") || bias.strip_prefix(weight) == Some("_bias"))
 }
 
 /// Adds the layer of a `Pad` node of images with zeros.
@@ -164,6 +133,38 @@ pub(super) fn pad<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), O
     builder.add(node, Pad { before: [top, left], after: [bottom, right] }, &[input])
 }
 
+/// Adds the layer of a `Resize` node that repeats pixels: an average over windows within one pixel.
+pub(super) fn resize<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, [_, height, width]) = image(builder, node)?;
+    let place = node.text("coordinate_transformation_mode", "half_pixel")?;
+    let rounding = node.text("nearest_mode", "round_prefer_floor")?;
+    let repeats = match place {
+        "asymmetric" => rounding == "floor",
+        "half_pixel" | "pytorch_half_pixel" => rounding.starts_with("round"),
+        _ => false,
+    };
+    if node.text("mode", "nearest")? != "nearest" || !repeats {
+        return Err(node.unsupported("another resampling than the nearest pixel"));
+    }
+    let at = if builder.opset < 11 { 1 } else { 2 };
+    let output = if let Some([.., height, width]) = builder.list(node, 3, "", "its sizes")? {
+        [*height, *width].map(size)
+    } else {
+        let scales = node.optional_input(at).and_then(|value| builder.table(value));
+        let scale = |position: usize, before: usize| match scales.as_ref()?.values.as_ref() {
+            scales @ [_, _, _, _] => size(integer(scales[position])?)?.checked_mul(before),
+            _ => None,
+        };
+        [scale(2, height), scale(3, width)]
+    };
+    match output {
+        [Some(rows), Some(columns)] if rows % height == 0 && columns % width == 0 => {
+            builder.add(node, AdaptiveAvgPool2d { output: [rows, columns] }, &[input])
+        }
+        _ => Err(node.unsupported("factors that are not integers or not known")),
+    }
+}
+
 /// Adds the layer of a `MaxPool` node.
 pub(super) fn max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, pool, _) = pool(builder, node)?;
@@ -189,7 +190,11 @@ pub(super) fn average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Res
 fn pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
     let (input, [_, height, width]) = image(builder, node)?;
     let kernel = node.sizes("kernel_shape")?.ok_or_else(|| node.invalid("`kernel_shape` is missing"))?;
-    let window = Window::new(node, [height, width], kernel)?;
+    let steps = Steps::of(node, false)?;
+    if steps.dilation != [1, 1] {
+        return Err(node.unsupported("dilations other than 1"));
+    }
+    let window = Window::new(node, [height, width], kernel, &steps)?;
     let [Some(bottom), Some(right)] = window.excess() else {
         return Err(node.unsupported("more padding before the image than after it"));
     };
@@ -242,7 +247,10 @@ pub(super) fn mean<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), 
 }
 
 /// Returns the layer that computes the first input, with its channels, height and width.
-fn image<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
+pub(super) fn image<'a>(
+    builder: &mut Builder<'a>,
+    node: Node<'a>,
+) -> Result<(LayerId, [usize; 3]), OnnxError> {
     let layer = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(layer);
     let other = || node.unsupported(format!("a sample of shape {shape}: only images have layers"));

@@ -229,7 +229,10 @@ pub(super) fn translate(call: &Call<'_>, builder: &mut Builder) -> Result<Transl
     };
     let plain = operator.strip_suffix('_').filter(|_| call.changed().is_some()).unwrap_or(operator);
     match plain {
-        "conv2d" | "convolution" => convolution(call, builder, output)?,
+        "conv1d" | "conv2d" | "convolution" | "conv_transpose2d" => {
+            convolution(call, builder, plain, output)?;
+        }
+        "upsample_nearest2d" | "_upsample_nearest_exact2d" => upsampling(call, builder, output)?,
         "linear" => {
             let (input, weight) = (call.tensor("input")?, call.tensor("weight")?);
             let bias = call.optional_tensor("bias");
@@ -609,14 +612,19 @@ fn elements(
     Ok(Translated::Done)
 }
 
-/// Translates a convolution.
-fn convolution(call: &Call<'_>, builder: &mut Builder, output: &str) -> Result<(), String> {
-    if call.bool("transposed", false) {
-        return Err("it is transposed, which has no layer".into());
-    }
+/// Translates a convolution of images or of signals, or a transposed one.
+fn convolution(call: &Call<'_>, builder: &mut Builder, plain: &str, output: &str) -> Result<(), String> {
+    let is_transposed = plain.contains("transpose") || call.bool("transposed", false);
+    let rank = if plain.ends_with("1d") { 1 } else { 2 };
+    let sizes = |name: &str, default: i64| match call.ints(name).as_deref() {
+        None | Some([]) => Ok(vec![default; rank]),
+        Some(&[one]) => Ok(vec![one; rank]),
+        Some(sizes) if sizes.len() == rank => Ok(sizes.to_vec()),
+        Some(_) => Err(format!("its argument `{name}` is not for images")),
+    };
     let inputs = ["input", "weight", "bias"].map(|name| call.optional_tensor(name).unwrap_or_default());
-    let stride = call.pair("stride", [1, 1])?;
-    let dilation = call.pair("dilation", [1, 1])?;
+    let inputs = inputs.each_ref().map(String::as_str);
+    let (stride, dilation, added) = (sizes("stride", 1)?, sizes("dilation", 1)?, sizes("output_padding", 0)?);
     let groups = call.int("groups", 1)?;
     let mut attributes = vec![Ints("strides", &stride), Ints("dilations", &dilation), Int("group", groups)];
     let pads;
@@ -626,12 +634,30 @@ fn convolution(call: &Call<'_>, builder: &mut Builder, output: &str) -> Result<(
         }
         Some(("as_string", _)) => {}
         _ => {
-            let [height, width] = call.pair("padding", [0, 0])?;
-            pads = [height, width, height, width];
+            pads = sizes("padding", 0)?.repeat(2);
             attributes.push(Ints("pads", &pads));
         }
     }
-    builder.node("Conv", &inputs.each_ref().map(String::as_str), output, &attributes);
+    if is_transposed {
+        attributes.push(Ints("output_padding", &added));
+        builder.node("ConvTranspose", &inputs, output, &attributes);
+    } else {
+        builder.node("Conv", &inputs, output, &attributes);
+    }
+    Ok(())
+}
+
+/// Translates an upsampling to the nearest pixel.
+fn upsampling(call: &Call<'_>, builder: &mut Builder, output: &str) -> Result<(), String> {
+    let factors = call.argument("scale_factors").and_then(|(_, list)| list.as_array());
+    let is_integer = |factor: &Value| factor.as_f64().is_some_and(|factor| factor.fract() == 0.0);
+    if !factors.is_none_or(|factors| factors.iter().all(is_integer)) {
+        return Err("its factors are not integers".into());
+    }
+    let input = call.optional_tensor("input").map_or_else(|| call.tensor("self"), Ok)?;
+    let sizes = builder.list(&call.output_sizes()?);
+    let attributes = [Text("coordinate_transformation_mode", "asymmetric"), Text("nearest_mode", "floor")];
+    builder.node("Resize", &[&input, "", "", &sizes], output, &attributes);
     Ok(())
 }
 

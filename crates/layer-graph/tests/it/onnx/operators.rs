@@ -2,8 +2,8 @@
 
 use layer_graph::onnx::{OnnxError, from_bytes};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GroupNorm, LayerGraph, LayerKind, LayerNorm, LeakyRelu,
-    Linear, LocalResponseNorm, Pad, Permute, Pool2d, Reshape, RmsNorm, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dropout, GroupNorm, LayerGraph, LayerKind,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, Pad, Permute, Pool2d, Reshape, RmsNorm, Shape,
 };
 
 use super::file::Attribute::{Float, Int, Ints, Text};
@@ -88,7 +88,8 @@ fn convolution_attributes_are_imported() {
     let dilated = image(13, |model| {
         model.weight("w", &[4, 2, 3, 3]).node("Conv", "x w", "features", &[Ints("dilations", &[2, 2])])
     });
-    assert_eq!(error(&dilated), "Conv (node `node1`) is not supported here: dilations other than 1");
+    let expected = Conv2d::new(4, 3).dilation(2).without_bias();
+    assert_eq!(layers(&dilated)[0], (expected.into(), vec![4, 4, 4]));
 }
 
 #[test]
@@ -230,6 +231,67 @@ fn layer_and_local_response_normalisations_are_imported() {
         &[Float("epsilon", 1e-6)],
     );
     assert_eq!(layers(&layer), [(RmsNorm::new(1e-6).into(), vec![3, 8])]);
+}
+
+#[test]
+fn convolutions_of_signals_are_those_of_images() {
+    let signal = Model::new(13, &[-1, 2, 9], &[-1, 16])
+        .weight("conv.weight", &[4, 1, 2])
+        .weight("conv.bias", &[4])
+        .node(
+            "Conv",
+            "x conv.weight conv.bias",
+            "c",
+            &[Int("group", 2), Ints("strides", &[2]), Ints("pads", &[0, 0])],
+        )
+        .node("Flatten", "c", "y", &[]);
+    let convolution = Conv2d { stride: [1, 2], groups: 2, ..Conv2d::rectangular(4, [1, 2]) };
+    let reshape = |dims: &[usize]| LayerKind::from(Reshape { output: Shape::new(dims) });
+    let expected = [
+        (reshape(&[2, 1, 9]), vec![2, 1, 9]),
+        (convolution.into(), vec![4, 1, 4]),
+        (reshape(&[4, 4]), vec![4, 4]),
+    ];
+    assert_eq!(layers(&signal)[..3], expected);
+    let network = network(&signal);
+    assert_eq!(network.find("conv").map(|id| network.layer(id).parameter_count()), Some(4 * 2 + 4));
+}
+
+#[test]
+fn transposed_convolutions_and_upsampling_are_imported() {
+    let attributes = [Ints("strides", &[2, 2]), Ints("pads", &[1, 1, 0, 1]), Int("group", 2)];
+    let transposed = |attributes: &[super::file::Attribute<'static>]| {
+        two_channels(13, |model| {
+            model.weight("w", &[2, 1, 3, 3]).weight("b", &[2]).node(
+                "ConvTranspose",
+                "x w b",
+                "features",
+                attributes,
+            )
+        })
+    };
+    let expected = ConvTranspose2d {
+        padding: [1, 1],
+        output_padding: [1, 0],
+        groups: 2,
+        ..ConvTranspose2d::new(2, 3, 2)
+    };
+    assert_eq!(layers(&transposed(&attributes))[0], (expected.into(), vec![2, 16, 15]));
+    let more = [Ints("pads", &[0, 0, 1, 0]), Int("group", 2)];
+    assert!(error(&transposed(&more)).contains("more padding after the image"));
+    assert!(error(&transposed(&attributes[..2])).contains("its bias is not of 1 channels"));
+
+    let resized = |scales: &[f32], attributes: &[super::file::Attribute<'static>]| {
+        let scales = scales.to_vec();
+        two_channels(13, move |model| {
+            model.table("s", &[4], &scales).node("Resize", "x  s", "features", attributes)
+        })
+    };
+    let floor = [Text("coordinate_transformation_mode", "asymmetric"), Text("nearest_mode", "floor")];
+    let expected = AdaptiveAvgPool2d { output: [16, 24] };
+    assert_eq!(layers(&resized(&[1.0, 1.0, 2.0, 3.0], &floor))[0], (expected.into(), vec![2, 16, 24]));
+    assert!(error(&resized(&[1.0, 1.0, 1.5, 2.0], &floor)).contains("factors that are not integers"));
+    assert!(error(&resized(&[1.0; 4], &floor[..1])).contains("another resampling"));
 }
 
 #[test]

@@ -41,6 +41,7 @@ impl Work {
             LayerKind::Input => return None,
             LayerKind::Opaque(opaque) => return Some(Self::of_opaque(layer, opaque, pass, samples as f64)),
             LayerKind::Conv2d(conv) if conv.kernel != [1, 1] => Class::Spatial,
+            LayerKind::ConvTranspose2d(_) => Class::Spatial,
             LayerKind::Conv2d(_)
             | LayerKind::Linear(_)
             | LayerKind::MultiHeadAttention(_)
@@ -70,6 +71,7 @@ impl Work {
         // Bytes of the forward pass's inputs or outputs that the backward pass reads again.
         let reread = match layer.kind() {
             LayerKind::Conv2d(_)
+            | LayerKind::ConvTranspose2d(_)
             | LayerKind::Linear(_)
             | LayerKind::MultiHeadAttention(_)
             | LayerKind::BatchNorm(_)
