@@ -155,6 +155,8 @@ CONFIGURATIONS = [
     ("T5ForTokenClassification", T5 | {"num_labels": 5, "relative_attention_num_buckets": 8}),
     ("T5ForTokenClassification", T5 | {"feed_forward_proj": "gated-gelu", "classifier_dropout": 0.2}),
     ("T5ForTokenClassification", T5 | {"feed_forward_proj": "gated-silu", "dropout_rate": 0.0, "d_kv": 6}),
+    ("T5ForConditionalGeneration", T5 | {"num_decoder_layers": 1}),
+    ("T5ForConditionalGeneration", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     ("ViTForImageClassification", VISION | {"num_labels": 3}),
     (
         "ViTForImageClassification",
@@ -177,9 +179,12 @@ def test_configurations_match_traced_modules(name, options, tmp_path):
     else:
         # Sequences without padding, on whose tokens positions of RoBERTa depend.
         inputs, sequence = torch.randint(4, 100, (2, 16)), 16
-    traced = trace(kind(config).eval(), inputs).network.to_dict()
+    more = {"decoder_input_ids": inputs} if name == "T5ForConditionalGeneration" else {}
+    traced = trace(kind(config).eval(), inputs, **more).network.to_dict()
     read = Network.from_hf(tmp_path / "config.json", sequence).to_dict()
-    assert read["input"] == traced["input"]
+    assert [read.get(key) for key in ("input", "further_inputs")] == [
+        traced.get(key) for key in ("input", "further_inputs")
+    ]
     assert len(read["layers"]) == len(traced["layers"])
     for layer, expected in zip(read["layers"], traced["layers"]):
         assert layer["name"] == expected["name"]

@@ -6,7 +6,9 @@
 //!   `qwen2`, `gemma`, `gpt2`, `gpt_neo`, `gpt_neox` and `opt`
 //! - `bert` and `roberta`, with the last layers of the class in `architectures`: those that
 //!   classify sequences or tokens, or predict the words at all positions
-//! - `t5`: the encoder, with scores of the classes of each token
+//! - `t5`: with the decoder for `T5ForConditionalGeneration`, whose second input
+//!   `decoder_input_ids` has as many tokens, otherwise the encoder with scores of the classes of
+//!   each token
 //! - `vit`, which classifies images
 //!
 //! Layers have the names and the order that `deeppool.tracing.trace` gives those of the same
@@ -91,7 +93,7 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
         "mistral" => of_llama(llama::Family::Mistral)?,
         "opt" => opt::build(name, &parse(config)?, tokens()?)?,
         "qwen2" => of_llama(llama::Family::Qwen2)?,
-        "t5" => t5::build(name, &parse(config)?, tokens()?, &parse(config)?)?,
+        "t5" => t5::build(name, &parse(config)?, tokens()?, class, &parse(config)?)?,
         "vit" if positions.is_some() => {
             return Err(invalid("`vit` reads images: leave out the number of tokens of a sequence"));
         }
@@ -107,7 +109,7 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
     let is_known = |name: &str| match &*model_type {
         "bert" => bert::Family::Bert.knows(name),
         "roberta" => bert::Family::Roberta.knows(name),
-        "t5" => [t5::CLASS, "T5EncoderModel"].contains(&name),
+        "t5" => [t5::CLASS, t5::WHOLE, "T5EncoderModel"].contains(&name),
         "vit" => vit::CLASSES.contains(&name) || name == "ViTModel",
         _ => ["ForCausalLM", "LMHeadModel", "Model"].iter().any(|known| name.ends_with(known)),
     };

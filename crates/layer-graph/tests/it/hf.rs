@@ -131,6 +131,7 @@ fn parameters_are_those_of_published_weights() {
         (with(llama(), &qwen2), 7_615_616_512),
         (gpt2, 1_557_611_200),
         (t5(), 35_331_842),
+        (with(t5(), &json!({"architectures": ["T5ForConditionalGeneration"]})), 60_506_624),
     ] {
         let Configured { network, left_out } = build(&config, 1024).unwrap();
         assert_eq!(network.parameter_count(), parameters, "{config}");
@@ -333,10 +334,10 @@ fn unsupported_options_are_listed() {
             "the last layers of BertForPreTraining",
         ]
     );
-    let whole = with(t5(), &json!({"architectures": ["T5ForConditionalGeneration"]}));
+    let classes = with(t5(), &json!({"architectures": ["T5ForSequenceClassification"]}));
     assert_eq!(
-        build(&whole, 64).unwrap().left_out,
-        ["the decoder or last layers of T5ForConditionalGeneration"]
+        build(&classes, 64).unwrap().left_out,
+        ["the decoder or last layers of T5ForSequenceClassification"]
     );
     let layer_dropout = with(opt(), &json!({"layerdrop": 0.1}));
     assert_eq!(build(&layer_dropout, 64).unwrap().left_out, ["dropout of whole blocks"]);
