@@ -14,7 +14,7 @@ from command import deeppool, needs_command  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torchvision.ops import StochasticDepth  # noqa: E402
-from traced_networks import GPT2, NETWORKS, SMALL, Bert, LanguageModel, image, tokens  # noqa: E402
+from traced_networks import GPT2, NETWORKS, SMALL, Bert, LanguageModel, UNet, image, tokens  # noqa: E402
 
 from deeppool import InputError  # noqa: E402
 from deeppool.tracing import check_gradients, trace  # noqa: E402
@@ -133,6 +133,11 @@ IN_DOUBLE = {
     "bert": (lambda: Bert(1000, 10, blocks=2), lambda: tokens(1000, 10)),
     "gpt2": (lambda: GPT2(1000, 64, blocks=2), lambda: tokens(1000, 10)),
     "convnext_tiny": (lambda: models.convnext_tiny(num_classes=10), lambda: image(64)),
+    # The mean scores of the pixels.
+    "unet": (
+        lambda: nn.Sequential(UNet(4, 2, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        lambda: image(16),
+    ),
     "lstm": (lambda: LanguageModel(50, 12, 0.0), lambda: tokens(50, 9)),
 }
 QUICK = ["squeezenet1_1", "gpt2"]
