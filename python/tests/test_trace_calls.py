@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from plan_documents import data_parallel, plan_document  # noqa: E402
+from plan_documents import data_parallel, plan_document, random_split_plan  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -205,6 +205,76 @@ def test_gradients_of_two_inputs():
     traced = trace(Answer(), image, question=question)
     assert not traced.opaque
     assert check_gradients(traced, (image, question), answers).largest_difference < 1e-7
+
+
+class Padded(nn.Module):
+    """An attention to the words of sentences of several lengths."""
+
+    def __init__(self, causal):
+        super().__init__()
+        self.words, self.causal = nn.Embedding(20, 8), causal
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, ids, mask):
+        x = self.words(ids)
+        q, k, v = (one(x).unflatten(2, (2, 4)).transpose(1, 2) for one in (self.q, self.k, self.v))
+        seen = mask[:, None, None].bool()
+        if self.causal:
+            seen = seen & torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+        return self.head(F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(2))
+
+
+def sentences(samples):
+    """Returns words, which of them are no padding, and labels."""
+    lengths = torch.tensor([6, 3, 1, 5, 2, 6, 4, 3])[:samples]
+    mask = (torch.arange(6) < lengths[:, None]).long()
+    return torch.randint(20, (samples, 6)), mask, torch.randint(5, (samples, 6))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_an_input_says_which_keys_are_padding(causal):
+    ids, mask, labels = sentences(4)
+    traced = trace(Padded(causal), ids, mask)
+    assert not traced.opaque
+    (attention,) = [layer for layer in traced.layers if layer.kind == "multi_head_attention"]
+    assert attention.inputs[-1] == "mask"
+    # Padding before the first word: queries without a key, whose output PyTorch sets to zero, too.
+    for mask in (mask, mask.flip(1)):
+        check = check_gradients(traced, (ids, mask), labels)
+        assert check.largest_difference < 1e-7, str(check)
+        assert torch.allclose(traced.run(ids, mask), traced.module(ids, mask), atol=1e-6)
+    # A mask with another meaning of 0 and 1 is no padding of this kind.
+    class Inverted(Padded):
+        def forward(self, ids, mask):
+            return super().forward(ids, 1 - mask)
+
+    assert trace(Inverted(causal), ids, mask).opaque
+
+
+def losses_of_sentences():
+    """Returns the losses of a module with padding by `BurstParallel` and alone."""
+    torch.manual_seed(0)
+    ids, mask, labels = sentences(8)
+    module = Padded(causal=False)
+    traced = trace(copy.deepcopy(module), ids[:4], mask[:4])
+    plan = random_split_plan(traced.network, 2, 8, seed=3)
+    model = BurstParallel(traced, plan)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.2) for one in (model, module)]
+    losses = []
+    for _ in range(4):
+        scores = module(ids, mask).flatten(0, 1)
+        losses.append([model(ids, mask, labels), F.cross_entropy(scores, labels.flatten())])
+        for optimizer, loss in zip(optimizers, losses[-1]):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return torch.tensor(losses)
+
+
+def test_padding_has_the_losses_of_the_module():
+    for losses in on_ranks(2, losses_of_sentences):
+        assert torch.allclose(losses[:, 0], losses[:, 1], atol=1e-5)
 
 
 def answers_to_questions():

@@ -2,10 +2,10 @@
 
 Its input is one sequence with queries, keys and values in one vector, or three: queries, keys and values, of
 which the keys may be the values. Queries and keys may be rotated first. Learned numbers of relative
-positions, or linear biases, may be added to the products. A candidate is executed on random inputs in double
-precision and compared with a reference attention, with dropout for the same random numbers. This accepts
-every equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a mask, and
-rejects others.
+positions, or linear biases, may be added to the products, and an integer input of the network may say which
+keys are padding. A candidate is executed on random inputs in double precision and compared with a reference
+attention, with dropout for the same random numbers. This accepts every equivalent implementation, from
+``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
         return None
     (core,) = cores
     for inputs in _orders(units, unit, core):
-        shapes = [units.steps[index].sample or () for index in inputs]
+        masks = [index for index in inputs if _is_mask(units, index)]
+        shapes = [units.steps[index].sample or () for index in inputs if index not in masks]
         different = list(dict.fromkeys(inputs))
         writer = Writer(units, unit)
         island = writer.island(unit.module, unit.steps[-1], different, False)
@@ -76,6 +77,8 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
         if any(writer.converts_in_vain(units.steps[index]) for index in unit.steps):
             compared = Writer(units, unit, True).island(unit.module, unit.steps[-1], different, False)
         candidates = _candidates(units, unit, core, shapes)
+        if masks:
+            candidates = [options | {"padding": True} for options in candidates]
         learned = [stored for stored in units.stored(unit) if stored.is_parameter]
         if learned:
             candidates = with_relative_positions(units, unit, learned, candidates)
@@ -90,7 +93,9 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
 
             # Networks round slopes to single precision.
             tolerance = 1e-5 if "alibi" in options else 1e-9
-            if computes(units.known, compared, samples, expected, (options, places, tables), tolerance):
+            key = (options, places, tables)
+            of_masks = [different.index(mask) for mask in masks]
+            if computes(units.known, compared, samples, expected, key, tolerance, masks=of_masks):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
                     stored = [island.stored[index] for index in tables]
@@ -119,6 +124,8 @@ def _prepared(
     Args:
         mode: Module whose training mode decides whether weights are dropped.
     """
+    masks = [index for index in inputs if _is_mask(units, index)]
+    inputs = [index for index in inputs if index not in masks]
     samples = [units.steps[index].sample or () for index in inputs]
     output, heads = units.steps[unit.steps[-1]].sample, _heads(core)
     if output is None or len(output) != 2 or heads == 0 or output[1] % heads:
@@ -131,6 +138,8 @@ def _prepared(
     for layout in orders:
         shapes = samples if layout is None else layout.shapes(output[0])
         candidates = _candidates(units, unit, core, shapes)
+        if masks:
+            candidates = [options | {"padding": True} for options in candidates]
         # A vector in the usual order without rotations is the input of an attention.
         plain = [None] if layout is not None and layout.is_interleaved else []
         for rotation in (*rotations, *plain):
@@ -140,12 +149,14 @@ def _prepared(
             for options in candidates:
 
                 def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
-                    q, k, v = x if layout is None else layout.divide(x[0])
-                    return attend(turn(q), turn(k), v, **options)
+                    q, k, v = x[:3] if layout is None else layout.divide(x[0])
+                    return attend(turn(q), turn(k), v, *x[len(samples) :], **options)
 
                 # Networks round angles and slopes to single precision.
-                if computes(units.known, island, samples, expected, (layout, rotation, options), 1e-5):
-                    return _parts(unit, free_name, inputs, (layout, rotation, options), shapes, mode)
+                of_inputs = [*samples, *(units.steps[mask].sample or () for mask in masks)]
+                key, of_masks = (layout, rotation, options), range(len(samples), len(of_inputs))
+                if computes(units.known, island, of_inputs, expected, key, 1e-5, masks=of_masks):
+                    return _parts(unit, free_name, inputs, masks, key, shapes, mode)
     return None
 
 
@@ -157,6 +168,7 @@ def _parts(
     unit: Unit,
     free_name: Callable[[str], str],
     inputs: list[int],
+    masks: list[int],
     found: tuple[Layout | None, dict[str, Any] | None, dict[str, Any]],
     shapes: list[tuple[int, ...]],
     mode: nn.Module,
@@ -180,7 +192,14 @@ def _parts(
             taken[place] = name
     name = free_name(path)
     attended = _attention(name, options, mode, shapes[0])
-    return [*result, Part(name, {"multi_head_attention": options}, taken, attended)]
+    return [*result, Part(name, {"multi_head_attention": options}, [*taken, *masks], attended)]
+
+
+def _is_mask(units: Units, index: int) -> bool:
+    """Returns whether a value is an integer input of the network with a vector for each sample."""
+    step = units.steps[index]
+    is_integer = step.dtype is not None and not step.dtype.is_floating_point
+    return units.is_input(index) and is_integer and len(step.sample or ()) == 1
 
 
 def attend(
@@ -192,6 +211,7 @@ def attend(
     dropout: float = 0.0,
     relative: dict[str, int] | None = None,
     alibi: dict[str, Any] | None = None,
+    padding: bool = False,
 ) -> torch.Tensor:
     """Computes a multi-head attention.
 
@@ -199,7 +219,8 @@ def attend(
         inputs: Queries, keys and values, of shape ``(samples, positions, 3 * features)``. Or queries, of
             shape ``(samples, positions, heads * d)``, keys and values, both of shape
             ``(samples, key_positions, key_heads * d)``. Groups of heads share the key heads in order. With
-            ``relative``, the last one is a tensor of shape ``(buckets, heads)``.
+            ``padding``, then a tensor of shape ``(samples, key_positions)``. With ``relative``, the last
+            one is a tensor of shape ``(buckets, heads)``.
         heads: Number of heads.
         causal: Whether each position attends only to itself and earlier positions.
         window: Maximum number of positions that each one of a causal attention attends to.
@@ -209,38 +230,61 @@ def attend(
             and for the head, is added to their scaled product.
         alibi: Arguments of :func:`slopes`. The distance of a query and a key, times the negative slope of the
             head, is added to their scaled product.
+        padding: Whether an input is 0 for keys that no query attends to. The output of a query without any
+            key is zero.
 
     Returns:
         A tensor of shape ``(samples, positions, features)``.
     """
-    is_fused = len(inputs) < 3
-    q, k, v = inputs[0].chunk(3, dim=-1) if is_fused else inputs[:3]
+    parts = list(inputs)
+    table = parts.pop() if relative is not None else None
+    visible = parts.pop() if padding else None
+    q, k, v = parts[0].chunk(3, dim=-1) if len(parts) < 3 else parts
     width = q.shape[-1] // heads
     # Each of q, k and v: (samples, heads, positions, features per head).
     q, k, v = (part.reshape(*part.shape[:2], -1, width).transpose(1, 2) for part in (q, k, v))
     if k.shape[1] < heads:
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
     mask = None
-    if relative is not None or window is not None or alibi is not None:
+    if relative is not None or window is not None or alibi is not None or padding:
         distances = distances_of(q.shape[2], k.shape[2]).to(q.device)
         mask = torch.zeros((), dtype=q.dtype, device=q.device)
-        if relative is not None:
+        if relative is not None and table is not None:
             buckets = relative_buckets(distances, causal=causal, **relative)
             assert buckets is not None
-            mask = inputs[-1].to(q.dtype)[buckets].permute(2, 0, 1)
+            mask = table.to(q.dtype)[buckets].permute(2, 0, 1)
         if alibi is not None:
             first, of_distance = alibi.get("first", 0), slopes(**alibi).to(q)[:, None, None]
             mask = mask - of_distance[first : first + heads] * distances.abs()
         if causal:
             hidden = (distances > 0) | (distances <= -(window or q.shape[2]))
             mask = mask.masked_fill(hidden, -math.inf)
+    alone = None
+    if visible is not None and mask is not None:
+        mask = mask.expand(q.shape[2], k.shape[2]) if mask.dim() < 2 else mask
+        mask = mask.masked_fill((visible <= 0.5)[:, None, None], -math.inf)
+        # Queries without a key. Finite numbers have finite gradients.
+        alone = mask.isneginf().all(-1, keepdim=True)
+        mask = mask.masked_fill(alone, 0.0)
     result = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal and mask is None, scale=scale)
+    if alone is not None:
+        result = result.masked_fill(alone, 0.0)
     return result.transpose(1, 2).flatten(2)
 
 
 def _orders(units: Units, unit: Unit, core: Step) -> list[list[int]]:
     """Returns the orders in which the inputs of a unit may be those of an attention."""
     inputs = units.needs(unit)[1]
+    masks = [index for index in inputs if _is_mask(units, index)]
+    if len(masks) > 1:
+        return []
+    if masks:
+        inputs = [index for index in inputs if index not in masks]
+    return [[*order, *masks] for order in _orders_of(units, unit, core, inputs)]
+
+
+def _orders_of(units: Units, unit: Unit, core: Step, inputs: list[int]) -> list[list[int]]:
+    """Returns the orders in which inputs may be the queries, keys and values."""
     if any(len(units.steps[index].sample or ()) != 2 or units.steps[index].rows != 1 for index in inputs):
         return []
     if len(inputs) == 1:

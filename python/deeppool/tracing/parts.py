@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ def computes(
     tolerance: float = 1e-9,
     is_training: bool = True,
     deviation: float = 1.0,
+    masks: Sequence[int] = (),
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs.
 
@@ -55,13 +56,14 @@ def computes(
         tolerance: Bound of the difference, relative to the largest result.
         is_training: Whether modules are in training mode.
         deviation: Standard deviation of the parameters.
+        masks: Indices of the inputs that are integers: 0 or 1, first 1.
     """
     structure = _structure(island)
     if structure is None:
-        return _computes(island, samples, expected, tolerance, is_training, deviation)
-    key = (structure, tuple(samples), repr(options), tolerance, is_training, deviation)
+        return _computes(island, samples, expected, tolerance, is_training, deviation, masks)
+    key = (structure, tuple(samples), repr(options), tolerance, is_training, deviation, tuple(masks))
     if key not in known:
-        known[key] = _computes(island, samples, expected, tolerance, is_training, deviation)
+        known[key] = _computes(island, samples, expected, tolerance, is_training, deviation, masks)
     return known[key]
 
 
@@ -92,6 +94,7 @@ def _computes(
     tolerance: float,
     is_training: bool,
     deviation: float,
+    masks: Sequence[int],
 ) -> bool:
     generator = torch.Generator().manual_seed(0)
 
@@ -105,6 +108,9 @@ def _computes(
         for tensor in island.tensors()
     ]
     inputs = [random((2, *sample)) for sample in samples]
+    for index in masks:
+        inputs[index] = (inputs[index] > 0).long()
+        inputs[index][:, 0] = 1
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=()), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(0)

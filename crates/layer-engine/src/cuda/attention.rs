@@ -4,7 +4,7 @@
 use cuda::{AttentionPass, AttentionShape, Numerics};
 use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
 
-use super::activation::draws;
+use super::activation::{self, draws};
 use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, MAX_ELEMENTS, size, tiles};
 use super::module::Family;
@@ -34,10 +34,18 @@ pub(super) fn add_launches(
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let samples = shard.samples;
     let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
-    let is_fused = layer.input_shapes().len() == 1;
-    // The library has the default scale only, other random numbers, no biases and no windows.
-    let is_plain =
-        rule.scale.is_none() && rule.relative.is_none() && rule.alibi.is_none() && rule.window.is_none();
+    let is_fused = rule.is_fused(layer.input_shapes().len());
+    // The last input, and its gradient, which is zero.
+    let [padding, padding_gradient] = [Role::Input, Role::InputGradient].map(|role| {
+        let slot = rule.padding.then(|| layer.input_shapes().len() - 1);
+        slot.map_or(Argument::NONE, |slot| builder.operand(role(slot)))
+    });
+    // The library has the default scale only, other random numbers, no biases, windows and padding.
+    let is_plain = rule.scale.is_none()
+        && rule.relative.is_none()
+        && rule.alibi.is_none()
+        && rule.window.is_none()
+        && !rule.padding;
     let shape = (is_fused && is_plain && !drops).then(|| AttentionShape {
         samples,
         positions,
@@ -68,7 +76,7 @@ pub(super) fn add_launches(
     let mask = if drops { add_mask(builder, layer, rule, shard, pass)? } else { NO_MASK };
     let sizes = Argument::fields(sizes);
     let added = biases.as_ref().map_or(linear, |biases| biases.values);
-    let common = [&[sizes, scale], &inputs[..], &mask, &[added]].concat();
+    let common = [&[sizes, scale], &inputs[..], &mask, &[added, padding]].concat();
     // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];
     let x = inputs[0];
@@ -106,6 +114,9 @@ pub(super) fn add_launches(
         }
         if pass == Pass::BackwardParameters {
             return Ok(());
+        }
+        if rule.padding {
+            activation::zeros(builder, samples * key_positions, padding, padding_gradient)?;
         }
         let arguments = [&common[..], &[query_gradient]].concat();
         builder.launch((FAMILY, "attention_query_gradient"), grid, arguments)?;

@@ -155,8 +155,10 @@ fn operation(
         LayerKind::RotaryEmbedding(rule) => sequence::rotary_embedding(operands, rule, dtypes, backward)?,
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
         LayerKind::ClassToken => sequence::class_token(operands, dtypes),
-        LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, dtypes),
         LayerKind::MultiHeadAttention(attention) => {
+            if backward {
+                return attention::backward(operands, layer, attention, dtypes);
+            }
             let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
             let mask = drops.then(|| Mask::new(layer, Dropout::new(attention.dropout), shard));
             return attention::forward(operands, layer, attention, mask, dtypes);

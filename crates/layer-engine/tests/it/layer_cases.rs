@@ -39,24 +39,30 @@ pub(crate) fn pool(
 }
 
 /// Generates an attention of three inputs, and their shapes: of a sequence to itself or to another
-/// one, with queries that share keys in groups, with and without a window, dropout of weights and
-/// biases by distance.
-pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAttention, [Shape; 3])> {
+/// one, with queries that share keys in groups, with and without a window, dropout of weights,
+/// biases by distance and padding, which is a fourth input.
+pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAttention, Vec<Shape>)> {
     let scale = prop_oneof![Just(None), (0.1..0.5f64).prop_map(Some)];
     let dropout = prop_oneof![Just(0.0), Just(0.4)];
     let learned = (4usize..11, 6usize..9).prop_map(|(buckets, far)| RelativePositions::new(buckets, far));
-    let options = (scale, dropout, prop::option::of(learned), prop::option::of(1usize..9), any::<bool>());
+    let options = (
+        (scale, dropout, prop::option::of(learned), prop::option::of(1usize..9)),
+        any::<bool>(),
+        prop::bool::weighted(0.3),
+    );
     (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, options).prop_flat_map(
-        |(positions, keys, key_heads, group, width, (scale, dropout, relative, limit, linear))| {
+        |(positions, keys, key_heads, group, width, (others, linear, padding))| {
+            let (scale, dropout, relative, limit) = others;
             let key_positions = keys.unwrap_or(positions);
             let heads = group * key_heads;
             let keys = Shape::sequence(key_positions, key_heads * width);
-            let inputs = [Shape::sequence(positions, heads * width), keys.clone(), keys];
+            let mut inputs = vec![Shape::sequence(positions, heads * width), keys.clone(), keys];
+            inputs.extend(padding.then(|| Shape::features(key_positions)));
             let attention = move |causal| {
                 let window = limit.filter(|_| causal);
                 let more = LinearBiases { heads: heads + 2, first: 1, factor: 0.5 };
                 let alibi = Some(more).filter(|_| linear && relative.is_none());
-                MultiHeadAttention { heads, causal, window, scale, dropout, relative, alibi }
+                MultiHeadAttention { heads, causal, window, scale, dropout, relative, alibi, padding }
             };
             let causal = any::<bool>().prop_map(move |causal| causal && key_positions == positions);
             causal.prop_map(move |causal| (attention(causal), inputs.clone()))
@@ -248,6 +254,8 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.extend(partial_rotations().map(|kind| layer(kind, std::slice::from_ref(&sequence))));
     let vector = Shape::features(12);
     let keys = [Shape::sequence(7, 6), Shape::sequence(9, 6)];
+    let packed = [Shape::sequence(7, 12), Shape::features(7)];
+    layers.push(layer(MultiHeadAttention::new(2, true).with_padding(), &packed));
     for (causal, keys) in [true, false].into_iter().zip(keys) {
         layers.push(layer(MultiHeadAttention::new(4, causal), &[sequence.clone(), keys.clone(), keys]));
     }

@@ -55,6 +55,8 @@ fn attend(
     inputs: &[&[f64]],
     (parameters, factors): (&[f64], &[f64]),
 ) -> Vec<f64> {
+    let (inputs, padding) = inputs.split_at(inputs.len() - usize::from(attention.padding));
+    let is_padding = |key: usize| padding.first().is_some_and(|numbers| numbers[key] <= 0.5);
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let features = heads * width;
     let at = |part: usize, position: usize, head: usize| match inputs {
@@ -77,13 +79,14 @@ fn attend(
                     });
                     let distance = key.abs_diff(query) as f64;
                     let linear = attention.alibi.map_or(0.0, |biases| slope(&biases, head) * distance);
-                    (products.sum::<f64>() * scale + bias + linear).exp()
+                    if is_padding(key) { 0.0 } else { (products.sum::<f64>() * scale + bias + linear).exp() }
                 })
                 .collect();
             let sum: f64 = weights.iter().sum();
             for (key, weight) in keys.clone().zip(&weights) {
                 let target = &mut output[query * features + head * width..][..width];
-                let weight = weight / sum * factors[(head * positions + query) * key_positions + key];
+                let weight = weight / sum.max(f64::MIN_POSITIVE)
+                    * factors[(head * positions + query) * key_positions + key];
                 target.iter_mut().zip(at(2, key, head)).for_each(|(y, v)| *y += weight * v);
             }
         }

@@ -131,6 +131,9 @@ fn check_input_count(name: &str, kind: &LayerKind, got: usize) -> Result<(), Gra
         LayerKind::Concat | LayerKind::Add => (got >= 2, "at least two inputs"),
         LayerKind::Multiply => (got == 2, "two inputs"),
         LayerKind::Opaque(_) => (got >= 1, "at least one input"),
+        LayerKind::MultiHeadAttention(attention) if attention.padding => {
+            (got == 2 || got == 4, "one input, or three: queries, keys and values, and one for padding")
+        }
         LayerKind::MultiHeadAttention(_) => {
             (got == 1 || got == 3, "one input, or three: queries, keys and values")
         }
@@ -242,8 +245,15 @@ fn attention_output(
     if let Some(sizes) = attention.sizes(inputs) {
         return Ok(Shape::sequence(sizes.positions, sizes.heads * sizes.width));
     }
+    let (padding, inputs) = inputs.split_at(inputs.len() - usize::from(attention.padding));
+    let (inputs, padding) = (padding, inputs);
     for input in inputs {
         sequence(name, input)?;
+    }
+    let others = MultiHeadAttention { padding: false, ..attention.clone() };
+    if let (Some(sizes), [padding]) = (others.sizes(inputs), padding) {
+        let keys = sizes.key_positions;
+        return Err(shape_error(name, format!("needs a number for each of {keys} keys, got {padding}")));
     }
     let heads = attention.heads;
     let problem = if let [queries, keys, values] = inputs {

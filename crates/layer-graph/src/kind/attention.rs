@@ -46,6 +46,11 @@ pub struct MultiHeadAttention {
     /// Numbers that are not learned and are added to the scaled products instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alibi: Option<LinearBiases>,
+    /// Whether the last input, a number for each key position, says which keys are padding: those
+    /// with 0, as opposed to 1, as beyond the end of a shorter sequence. No query attends to them.
+    /// The output of a query without any other key is zero.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub padding: bool,
 }
 
 /// Linear biases of an attention (`ALiBi`; Press, Smith and Lewis, "Train Short, Test Long", 2022):
@@ -194,7 +199,16 @@ impl MultiHeadAttention {
     /// Creates an attention with the given number of query heads, the default scale and no dropout.
     #[must_use]
     pub fn new(heads: usize, causal: bool) -> Self {
-        Self { heads, causal, window: None, scale: None, dropout: 0.0, relative: None, alibi: None }
+        Self {
+            heads,
+            causal,
+            window: None,
+            scale: None,
+            dropout: 0.0,
+            relative: None,
+            alibi: None,
+            padding: false,
+        }
     }
 
     /// Limits a causal attention to a window (Beltagy, Peters and Cohan, "Longformer", 2020): each
@@ -233,10 +247,28 @@ impl MultiHeadAttention {
         self
     }
 
+    /// Adds an input that says which keys are padding.
+    #[must_use]
+    pub fn with_padding(mut self) -> Self {
+        self.padding = true;
+        self
+    }
+
+    /// Returns whether the first of a number of inputs has the queries, the keys and the values.
+    #[must_use]
+    pub fn is_fused(&self, inputs: usize) -> bool {
+        inputs == 1 + usize::from(self.padding)
+    }
+
     /// Returns the sizes of an attention with inputs of the given shapes, or `None` if it cannot be
     /// applied to them.
     #[must_use]
     pub fn sizes(&self, inputs: &[Shape]) -> Option<AttentionSizes> {
+        if self.padding {
+            let (padding, others) = inputs.split_last()?;
+            let sizes = Self { padding: false, ..self.clone() }.sizes(others)?;
+            return Some(sizes).filter(|sizes| padding.dims() == [sizes.key_positions]);
+        }
         let sequences: Option<Vec<_>> = inputs.iter().map(Shape::as_sequence).collect();
         let ([positions, key_positions], [query_features, key_features]) = match sequences?[..] {
             [(positions, features)] if features % 3 == 0 => ([positions; 2], [features / 3; 2]),

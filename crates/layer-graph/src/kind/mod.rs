@@ -99,9 +99,10 @@ pub enum LayerKind {
     /// into heads. Or three inputs: queries, `positions x heads d`; keys and values, each
     /// `key positions x key heads d`, with the number of features of a head, `d`. Equal groups of
     /// query heads share the key heads in order (grouped queries; Ainslie et al., 2023). A causal
-    /// attention has as many key positions as positions. Output: `positions x features`, or
-    /// `positions x heads d`. The projections before and after it are [`Linear`] layers. Its only
-    /// parameters are those of [`RelativePositions`].
+    /// attention has as many key positions as positions. With
+    /// [padding](MultiHeadAttention::padding), there is one more input. Output: `positions x
+    /// features`, or `positions x heads d`. The projections before and after it are [`Linear`]
+    /// layers. Its only parameters are those of [`RelativePositions`].
     MultiHeadAttention(MultiHeadAttention),
     /// Recurrence of an LSTM or of a GRU over the positions of a sequence. Input: the gates,
     /// `positions x gates width`. Output: `positions x width`.

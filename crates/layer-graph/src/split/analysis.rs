@@ -107,8 +107,9 @@ fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
         }
         LayerKind::MultiHeadAttention(attention) => {
             let sizes = attention.sizes(&layer.inputs)?;
-            let rows = match (layer.inputs.len(), slot) {
-                (1, _) => 3 * sizes.positions,
+            let rows = match (attention.is_fused(layer.inputs.len()), slot) {
+                _ if attention.padding && slot + 1 == layer.inputs.len() => return None,
+                (true, _) => 3 * sizes.positions,
                 (_, 0) => sizes.positions,
                 _ => sizes.key_positions,
             };

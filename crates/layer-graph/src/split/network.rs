@@ -214,6 +214,8 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::BatchNorm(_)
             | LayerKind::GroupNorm(_)
             | LayerKind::Scale(Scale::Channels) => dim == Some(0),
+            // A part would have all of the padding, and only its own queries, keys and values.
+            LayerKind::MultiHeadAttention(attention) if attention.padding => false,
             LayerKind::MultiHeadAttention(_) => {
                 let mut inputs = self.network.producers(id).into_iter().map(|input| self.view(input));
                 dim == innermost && inputs.all(|input| input.units == output.units)

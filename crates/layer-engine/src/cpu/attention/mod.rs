@@ -32,6 +32,8 @@ struct AttentionRule {
     sizes: AttentionSizes,
     /// Whether one input has the queries, keys and values of each position.
     is_fused: bool,
+    /// Whether the last input says which keys are padding.
+    has_padding: bool,
     /// Number of positions up to its own that a position attends to at most, if it is causal.
     window: Option<usize>,
     /// Factor of the products of queries and keys.
@@ -54,10 +56,11 @@ impl AttentionRule {
     /// Creates the rule of a layer over `samples` samples. Returns `None` if its inputs do not fit.
     fn new(layer: &Layer, attention: &MultiHeadAttention, samples: usize) -> Option<Self> {
         let sizes = attention.sizes(layer.input_shapes())?;
-        let is_fused = layer.input_shapes().len() == 1;
+        let is_fused = attention.is_fused(layer.input_shapes().len());
+        let has_padding = attention.padding;
         let scale = attention.scale_for(sizes.width);
         let window = attention.causal_window(&sizes);
-        Some(Self { samples, sizes, is_fused, window, scale })
+        Some(Self { samples, sizes, is_fused, has_padding, window, scale })
     }
 
     /// Returns the number of features of an output position.
@@ -156,6 +159,8 @@ struct Head<'a, T> {
     /// The inputs from the first query, key and value of the head on, and the distances of two
     /// positions.
     parts: [(&'a [T], usize); 3],
+    /// For each key, 0 if it is padding. Empty if none is.
+    padding: &'a [T],
     mask: Option<HeadMask>,
     biases: Option<HeadBiases<'a, T>>,
 }
@@ -171,7 +176,13 @@ impl<'a, T: Real> Head<'a, T> {
             let place = rule.place(part, number);
             (&inputs[place.input][place.start..], place.stride)
         });
-        Self { rule, parts, mask, biases }
+        let keys = rule.sizes.key_positions;
+        let sample = number / rule.sizes.heads;
+        let padding = match inputs.last() {
+            Some(padding) if rule.has_padding => &padding[sample * keys..][..keys],
+            _ => &[],
+        };
+        Self { rule, parts, padding, mask, biases }
     }
 
     /// Returns the index of the distance between a key and a query.
@@ -185,7 +196,8 @@ impl<'a, T: Real> Head<'a, T> {
         Matrix::with_stride(&data[rows.start * stride..], rows.len(), self.rule.sizes.width, stride)
     }
 
-    /// Computes the scalar products of a block of queries with its keys, with biases.
+    /// Computes the scalar products of a block of queries with its keys, with biases. Those with
+    /// padding are minus infinity.
     fn scores<'s>(&self, queries: &Range<usize>, weights: &'s mut [T]) -> &'s mut [T] {
         let keys = self.rule.keys_of_block(queries);
         let scores = &mut weights[..queries.len() * keys.len()];
@@ -196,6 +208,15 @@ impl<'a, T: Real> Head<'a, T> {
             for (query, row) in queries.clone().zip(scores.chunks_exact_mut(keys.len())) {
                 let biases = &biases.values[self.distance(keys.start, query)..];
                 row.iter_mut().zip(biases).for_each(|(score, &bias)| *score += bias);
+            }
+        }
+        if !self.padding.is_empty() {
+            for row in scores.chunks_exact_mut(keys.len()) {
+                for (score, number) in row.iter_mut().zip(&self.padding[keys.clone()]) {
+                    if number.widen() <= 0.5 {
+                        *score = T::narrow(f64::NEG_INFINITY);
+                    }
+                }
             }
         }
         scores
@@ -210,6 +231,13 @@ impl<'a, T: Real> Head<'a, T> {
                 let of_query = self.rule.keys_of_query(query);
                 let [begin, end] = [of_query.start, of_query.end].map(|key| key - keys.start);
                 let seen = &mut row[begin..end];
+                let is_padding = |score: &T| score.widen() == f64::NEG_INFINITY;
+                if !self.padding.is_empty() && seen.iter().all(is_padding) {
+                    // The weights that the backward pass computes from it are zero.
+                    workspace.log_sums[query] = T::narrow(f64::INFINITY);
+                    row.fill(T::zero());
+                    continue;
+                }
                 workspace.log_sums[query] = T::narrow(normalise(seen, self.rule.scale()));
                 if let Some(mask) = &mut self.mask {
                     let mut factor = mask.factors(query, of_query.start);
@@ -397,6 +425,9 @@ impl<T: Real> Attention<T> {
         let AttentionSizes { positions, width, heads, .. } = rule.sizes;
         let (input_gradients, parameter_gradient) =
             gradients.split_at_mut(gradients.len() - usize::from(self.learns()));
+        if let Some(of_padding) = input_gradients.last_mut().filter(|_| rule.has_padding) {
+            of_padding.fill(T::zero());
+        }
         let mut sums = mem::take(&mut self.bias_gradients);
         sums.fill(0.0);
         self.heads(
@@ -445,7 +476,8 @@ fn head_start(rule: &AttentionRule, number: usize) -> usize {
 impl<T: Real> Operation<T> for Attention<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let Operands { kernel, reads, writes } = operands;
-        let (inputs, reads) = reads.split_at(if self.rule.is_fused { 1 } else { 3 });
+        let inputs = if self.rule.is_fused { 1 } else { 3 } + usize::from(self.rule.has_padding);
+        let (inputs, reads) = reads.split_at(inputs);
         let reads = match (&mut self.biases, reads) {
             (Some(biases), [parameters, rest @ ..]) if biases.are_learned() => {
                 biases.set(parameters, self.rule.scale);

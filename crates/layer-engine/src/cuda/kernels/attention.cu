@@ -15,10 +15,12 @@ struct Sizes {
 // `mask` is that of `attention_mask`, null without dropout. It has `mask_bytes` bytes for each
 // sample, of which the bit `mask_first` belongs to the first weight. `kept` is the factor of
 // weights that are not dropped. `biases` has a number for each head and distance, or is null.
+// `padding` has a number for each key of each sample, 0 for padding; null if no key is padding.
 #define INPUTS                                                                                  \
     Sizes sizes, float scale, const real *__restrict__ queries, const real *__restrict__ keys,  \
         const real *__restrict__ values, const unsigned char *__restrict__ mask, u32 mask_bytes, \
-        u32 mask_first, float kept, const float *__restrict__ biases
+        u32 mask_first, float kept, const float *__restrict__ biases,                          \
+        const real *__restrict__ padding
 
 #define NAME_SIZES \
     const auto [positions, key_positions, heads, group, width, window, stride, key_stride] = sizes
@@ -116,18 +118,23 @@ struct Factors {
     }
 
 // Numbers that one head adds to its scaled products: one for each distance, the position of
-// the key minus that of the query, in increasing order.
+// the key minus that of the query, in increasing order; minus infinity for padding.
 struct Biases {
     const float* data;
+    const real* padding;
     u32 last_query;
 
     __device__ __forceinline__ float of(u32 query, u32 key) const {
-        return data ? data[last_query - query + key] : 0;
+        const float hidden = padding ? (padding[key] > 0.5f ? 0 : -INFINITY_F) : 0;
+        return data ? data[last_query - query + key] + hidden : hidden;
     }
 };
 
-#define BIASES(head) \
-    Biases { biases ? biases + (head) * (positions + key_positions - 1) : biases, positions - 1 }
+#define BIASES(part, head)                                                                  \
+    Biases {                                                                                \
+        biases ? biases + (head) * (positions + key_positions - 1) : biases,                \
+            padding ? padding + (part).sample * key_positions : padding, positions - 1      \
+    }
 
 // Copies the number of each distance of each head from the parameters, `buckets x heads`. `buckets`
 // has the bucket of each distance.
@@ -149,7 +156,7 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
     keys += part.start(key_positions, key_stride, part.head / group, width);
     values += part.start(key_positions, key_stride, part.head / group, width);
     const Factors factors = FACTORS(part, part.head);
-    const Biases added = BIASES(part.head);
+    const Biases added = BIASES(part, part.head);
     float result[4][4] = {}, best[4], total[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) best[i] = -INFINITY_F;
@@ -170,8 +177,7 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
                 scores[i][j] = seen ? scores[i][j] * scale + added.of(query, key) : -INFINITY_F;
                 largest = fmaxf(largest, scores[i][j]);
             }
-            // Without a window, the first tile has a key for every query, so the maximum is finite
-            // from then on. With one, it is infinite until a query sees a key.
+            // The maximum is infinite until a query sees a key.
             const float now = fmaxf(best[i], row_largest(largest)), base = now == -INFINITY_F ? 0 : now;
             const float factor = expf(best[i] - base);
             float sum = 0;
@@ -195,9 +201,10 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
     for (int i = 0; i < 4; i++) {
         const u32 query = part.row + TILE_ROW + i;
 #pragma unroll
-        for (int j = 0; j < 4; j++) result[i][j] /= total[i];
+        for (int j = 0; j < 4; j++) result[i][j] = total[i] > 0 ? result[i][j] / total[i] : 0;
+        // The backward pass computes weights of zero for a query that sees no key.
         if (saved && part.feature == 0 && threadIdx.x % 16 == 0 && query < positions)
-            saved[number * positions + query] = best[i] + logf(total[i]);
+            saved[number * positions + query] = total[i] > 0 ? best[i] + logf(total[i]) : INFINITY_F;
     }
     store_tile(result, y + part.start(positions, features, part.head, width), part.row, positions,
                part.feature, width, features);
@@ -260,7 +267,7 @@ KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const f
                  Rows(values, first, key_positions, key_stride), slopes);
         weigh(weights, slopes, part.row, first, positions, key_positions, window, scale,
               saved + number * positions, means + number * positions, FACTORS(part, part.head),
-              BIASES(part.head));
+              BIASES(part, part.head));
         put_tile(slopes, shared);
         multiply(slabs, 0, min(TILE, key_positions - first), SharedRows{shared},
                  Columns(keys + first * key_stride, part.feature, width, key_stride), result);
@@ -295,7 +302,8 @@ KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, con
             multiply(slabs, 0, width, Rows(gradients, first, positions, features),
                      Rows(values, part.row, key_positions, key_stride), slopes);
             weigh(weights, slopes, first, part.row, positions, key_positions, window, scale,
-                  saved + number * positions, means + number * positions, FACTORS(part, head), BIASES(head));
+                  saved + number * positions, means + number * positions, FACTORS(part, head),
+                  BIASES(part, head));
             const u32 count = min(TILE, positions - first);
             put_tile(weights, shared);
             multiply(slabs, 0, count, SharedColumns{shared},
@@ -343,7 +351,7 @@ KERNEL attention_bias_sums(INPUTS, const float* __restrict__ saved, const float*
                  Rows(values + start, first, key_positions, key_stride), slopes);
         weigh(weights, slopes, part.row, first, positions, key_positions, window, scale,
               saved + number * positions, means + number * positions, FACTORS(part, part.head),
-              BIASES(part.head));
+              BIASES(part, part.head));
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
