@@ -18,6 +18,7 @@ softmax of attentions. In the modules of opaque layers, whose operations in the 
 
 import argparse
 import importlib
+import inspect
 import json
 import math
 import time
@@ -54,6 +55,17 @@ VISION = SMALL | {"image_size": 64, "patch_size": 16}
 def tokens():
     """Two sequences without padding."""
     return torch.randint(5, VOCABULARY, (2, POSITIONS))
+
+
+def pairs_of_sentences():
+    """Tokens of an encoder and of a decoder."""
+    return {"input_ids": tokens(), "decoder_input_ids": tokens()[:, :48]}
+
+
+def sentences():
+    """Two sequences of different lengths, of one kind each."""
+    is_word = torch.arange(POSITIONS) < torch.tensor([[POSITIONS], [40]])
+    return {"input_ids": tokens(), "attention_mask": is_word.long()}
 
 
 def images():
@@ -101,13 +113,14 @@ TIMM = [
 ]
 
 #: Networks of transformers: type of the configuration, class of the network, options of the
-#: configuration, and input.
+#: configuration, and input, or several by name.
 TRANSFORMERS = {
     "llama": ("llama", "LlamaForCausalLM", GROUPED, tokens),
     "mistral": ("mistral", "MistralForCausalLM", GROUPED, tokens),
     "qwen2": ("qwen2", "Qwen2ForCausalLM", GROUPED, tokens),
     "gemma": ("gemma", "GemmaForCausalLM", GROUPED | {"head_dim": 16}, tokens),
     "phi": ("phi", "PhiForCausalLM", SMALL, tokens),
+    "llama-padded": ("llama", "LlamaForCausalLM", GROUPED, sentences),
     "mixtral": ("mixtral", "MixtralForCausalLM", GROUPED | {"num_local_experts": 4}, tokens),
     "gpt2": ("gpt2", "GPT2LMHeadModel", GPT2, tokens),
     "gpt-neo": (
@@ -128,6 +141,7 @@ TRANSFORMERS = {
     "falcon": ("falcon", "FalconForCausalLM", SMALL, tokens),
     "mamba": ("mamba", "MambaForCausalLM", SMALL | {"state_size": 16}, tokens),
     "bert": ("bert", "BertForSequenceClassification", SMALL, tokens),
+    "bert-padded": ("bert", "BertForSequenceClassification", SMALL, sentences),
     "bert-masked": ("bert", "BertForMaskedLM", SMALL, tokens),
     "roberta": ("roberta", "RobertaForSequenceClassification", ROBERTA, tokens),
     "electra": ("electra", "ElectraForSequenceClassification", SMALL | {"embedding_size": 32}, tokens),
@@ -139,6 +153,19 @@ TRANSFORMERS = {
         tokens,
     ),
     "deberta-v2": ("deberta-v2", "DebertaV2ForSequenceClassification", SMALL, tokens),
+    "t5": ("t5", "T5ForConditionalGeneration", T5, pairs_of_sentences),
+    "bart": (
+        "bart",
+        "BartForConditionalGeneration",
+        {
+            "vocab_size": VOCABULARY,
+            "d_model": 64,
+            **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+            **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+            **{f"{part}_ffn_dim": 128 for part in ("encoder", "decoder")},
+        },
+        pairs_of_sentences,
+    ),
     "t5-encoder": ("t5", "T5EncoderModel", T5, tokens),
     "vit": ("vit", "ViTForImageClassification", VISION, images),
     "deit": ("deit", "DeiTForImageClassification", VISION, images),
@@ -190,10 +217,6 @@ TRANSFORMERS = {
 }
 
 
-def loss_of_elements(output, targets):
-    return ((output - targets) ** 2).mean()
-
-
 def of_torchvision(name):
     # Two networks have classifiers beside the last layers.
     options = {"aux_logits": False} if name in ("googlenet", "inception_v3") else {}
@@ -223,10 +246,12 @@ PACKAGES = {
 
 
 def module_and_row(package, name):
-    """Returns a network, its input, and the beginning of its row."""
+    """Returns a network, its inputs by the names of parameters, and the beginning of its row."""
     torch.manual_seed(0)
     module, inputs = PACKAGES[package][1](name)
     module.train()
+    if isinstance(inputs, torch.Tensor):
+        inputs = {next(iter(inspect.signature(module.forward).parameters)): inputs}
     row = {
         "package": package,
         "network": name,
@@ -239,10 +264,10 @@ def module_and_row(package, name):
 def loss_options(package, module, inputs):
     """Returns the loss of a network without a head, for `trace`."""
     with torch.no_grad():
-        output = module(inputs)
+        output = module(**inputs)
     if package == "transformers" and "last_hidden_state" in output:
         targets = torch.zeros_like(output.last_hidden_state)
-        return {"loss": loss_of_elements, "targets": targets}
+        return {"loss": torch.nn.MSELoss(), "targets": targets}
     return {}
 
 
@@ -252,7 +277,7 @@ def measure(package, name, gpus):
     options = loss_options(package, module, inputs)
     try:
         start, start_cpu = time.perf_counter(), time.process_time()
-        traced = trace(module, inputs, **options)
+        traced = trace(module, **inputs, **options)
         row["tracing_s"] = round(time.perf_counter() - start, 2)
         row["tracing_cpu_s"] = round(time.process_time() - start_cpu, 2)
         row["export_cpu_s"] = round(export_cpu_seconds(module, inputs), 2)
@@ -273,7 +298,7 @@ def grouped_flops(left, right, *_, out_shape, **__):
     return 2 * math.prod(left) * right[-1]
 
 
-def counted_flops(function, *inputs):
+def counted_flops(function, *inputs, **named):
     """Returns the operations that PyTorch counts in a call, and those of grouped products, which it lacks.
     Attentions are separate products, since it does not count the fused ones of processors either."""
     formulas = {torch.ops.aten._grouped_mm: grouped_flops}
@@ -282,7 +307,7 @@ def counted_flops(function, *inputs):
         formulas[torch.ops.transformers.grouped_mm_fallback] = grouped_flops
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-        function(*inputs)
+        function(*inputs, **named)
     return counter.get_total_flops()
 
 
@@ -292,7 +317,8 @@ def product_flops(layer, operation):
         has_bias = len(layer.parameters) > 1
         return layer.forward_flops - has_bias * math.prod(layer.shape)
     if layer.kind == "multi_head_attention":
-        positions, keys, options = layer.shape[0], layer.input_shapes[-1][0], operation[layer.kind]
+        positions, options = layer.shape[0], operation[layer.kind]
+        keys = layer.input_shapes[-1][0]
         products = options["heads"] * positions * min(keys, options.get("window", keys))
         # Those of the softmax, and the addition of biases.
         others = 5 + ("relative" in options or "alibi" in options)
@@ -309,10 +335,10 @@ def compare_flops(package, name):
     """Returns the row of a network with its operations."""
     module, inputs, row = module_and_row(package, name)
     options = loss_options(package, module, inputs)
-    samples = len(inputs)
-    row["module_flops"] = counted_flops(module, inputs) // samples
+    samples = len(next(iter(inputs.values())))
+    row["module_flops"] = counted_flops(module, **inputs) // samples
     try:
-        traced = trace(module, inputs, **options)
+        traced = trace(module, **inputs, **options)
     except deeppool.DeepPoolError as error:
         return row | {"error": f"{type(error).__name__}: {error}"}
     of_kinds = Counter()
@@ -321,7 +347,7 @@ def compare_flops(package, name):
         of_kinds[layer.kind] += product_flops(layer, operations.get(layer.name))
     declared = 0
     with torch.no_grad():
-        values = traced.values(inputs)
+        values = traced.values(*traced.example_inputs)
     of_loss = {layer.name for layer in traced.loss_layers}
     for layer in traced.network.layers:
         if layer.kind == "opaque" and layer.name not in of_loss:
@@ -346,14 +372,14 @@ def export_cpu_seconds(module, inputs):
             super().__init__()
             self.module = module
 
-        def forward(self, x):
+        def forward(self, **inputs):
             config = getattr(module, "config", None)
             options = {"use_cache": False} if hasattr(config, "use_cache") else {}
-            output = self.module(x, **options)
+            output = self.module(**inputs, **options)
             return output if isinstance(output, torch.Tensor) else output[0]
 
     start = time.process_time()
-    torch.export.export(Wrapper(), (inputs,), strict=False)
+    torch.export.export(Wrapper(), (), inputs, strict=False)
     return time.process_time() - start
 
 
