@@ -146,7 +146,9 @@ fn attention_parts() -> Vec<Layer> {
     let attention = attention.with_relative_positions(RelativePositions::new(4, 3));
     let id = graph.add("layer", attention, [queries, keys, values]).unwrap();
     let (splits, division) = (NetworkSplits::new(&graph), Division { split: Split::Features, parts: 2 });
-    [0, 1].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
+    let padded = MultiHeadAttention::new(2, true).with_padding();
+    let padded = layer(padded, &[Shape::sequence(7, 12), Shape::features(7)]);
+    [0, 1].map(|index| splits.part(id, division, index).unwrap().layer).into_iter().chain([padded]).collect()
 }
 
 /// Returns rotary embeddings of a part of a head, by halves and by neighbouring features.
@@ -254,8 +256,6 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.extend(partial_rotations().map(|kind| layer(kind, std::slice::from_ref(&sequence))));
     let vector = Shape::features(12);
     let keys = [Shape::sequence(7, 6), Shape::sequence(9, 6)];
-    let packed = [Shape::sequence(7, 12), Shape::features(7)];
-    layers.push(layer(MultiHeadAttention::new(2, true).with_padding(), &packed));
     for (causal, keys) in [true, false].into_iter().zip(keys) {
         layers.push(layer(MultiHeadAttention::new(4, causal), &[sequence.clone(), keys.clone(), keys]));
     }
