@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use command_line::numbers::within;
 use layer_graph::{LayerGraph, zoo};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::inputs;
 use super::network::{MAX_TOKENS, configured, import, import_pt2, opaque_line, opaque_names};
@@ -65,7 +65,15 @@ impl Models {
         };
         for network in networks {
             let name = network.name();
-            let input = network.sample_shape();
+            let shapes: Vec<_> = network
+                .inputs()
+                .map(|id| (network.layer(id).name(), network.layer(id).output_shape()))
+                .collect();
+            let input = shapes[0].1;
+            let further: Vec<Value> = shapes[1..]
+                .iter()
+                .map(|(name, shape)| json!({"name": name, "shape": shape.dims()}))
+                .collect();
             shown.add_row([
                 name.to_owned(),
                 network.computing_layers().len().to_string(),
@@ -73,12 +81,12 @@ impl Models {
                 format!("{:.3}", network.forward_flops() as f64 / 1e9),
                 format!("{:.1} MiB", network.activation_bytes() as f64 / f64::from(1 << 20)),
             ]);
-            rows.push(
-                json!({"name": name, "input": input.dims(), "layers": network.computing_layers().len(),
-                "parameters": network.parameter_count(), "forward_flops": network.forward_flops(),
-                "backward_flops": network.backward_flops(), "activation_bytes": network.activation_bytes(),
-                "opaque_layers": opaque_names(&network)}),
-            );
+            rows.push(json!({
+                "name": name, "input": input.dims(), "further_inputs": further,
+                "layers": network.computing_layers().len(), "parameters": network.parameter_count(),
+                "forward_flops": network.forward_flops(), "backward_flops": network.backward_flops(),
+                "activation_bytes": network.activation_bytes(), "opaque_layers": opaque_names(&network),
+            }));
             opaque.extend(opaque_line(&network).map(|line| format!("{name}: {line}")));
         }
         if self.json {

@@ -423,7 +423,8 @@ class BurstParallel(nn.Module):
         if len(inputs) != len(examples) + 1:
             raise BurstParallelError(
                 f"in training mode, give inputs and targets as in `loss = model({self._given()}, targets)`, "
-                f"not {len(inputs)} arguments"
+                f"not {len(inputs)} arguments. Arguments with equal rows in the examples of the trace are "
+                "constants: trace with examples that differ"
             )
         names = ["inputs"] if len(examples) == 1 else [f"samples of `{name}`" for name in examples]
         for name, tensor in zip((*names, "targets"), inputs):

@@ -154,14 +154,15 @@ class Step:
 
     def loaded(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
         """Returns what the step loads of the inputs, or of the targets, of the global batch."""
-        first, elements = 0, self.elements or (0, 0)
+        first, elements = 0, self.elements or (0, math.prod(batch[0].shape[1:]))
+        tensor, sample = batch[0], 0
         for tensor in batch:
             sample = math.prod(tensor.shape[1:])
-            if elements[0] < first + sample or tensor is batch[-1]:
+            if elements[0] < first + sample:
                 break
             first += sample
         rows = tensor[slice(*self.samples)]
-        if self.elements is None or elements == (first, first + sample):
+        if elements == (first, first + sample):
             return rows
         if self.part == "labels":
             return rows.flatten(1)[:, slice(*elements)]

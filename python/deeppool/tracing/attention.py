@@ -5,7 +5,8 @@ which the keys may be the values. Queries and keys may be rotated first. Learned
 positions, or linear biases, may be added to the products, and an integer input of the network may say which
 keys are padding. A candidate is executed on random inputs in double precision and compared with a reference
 attention, with dropout for the same random numbers. This accepts every equivalent implementation, from
-``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others.
+``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others. A query all of whose keys
+are padding is not compared: its output is zero in the layer, and the mean of the values in some networks.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
             # Networks round slopes to single precision.
             tolerance = 1e-5 if "alibi" in options else 1e-9
             key = (options, places, tables)
-            of_masks = [different.index(mask) for mask in masks]
+            of_masks = {different.index(mask): _dtype(units, mask) for mask in masks}
             if computes(units.known, compared, samples, expected, key, tolerance, masks=of_masks):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
@@ -154,7 +155,8 @@ def _prepared(
 
                 # Networks round angles and slopes to single precision.
                 of_inputs = [*samples, *(units.steps[mask].sample or () for mask in masks)]
-                key, of_masks = (layout, rotation, options), range(len(samples), len(of_inputs))
+                key = (layout, rotation, options)
+                of_masks = {len(samples) + place: _dtype(units, mask) for place, mask in enumerate(masks)}
                 if computes(units.known, island, of_inputs, expected, key, 1e-5, masks=of_masks):
                     return _parts(unit, free_name, inputs, masks, key, shapes, mode)
     return None
@@ -198,8 +200,18 @@ def _parts(
 def _is_mask(units: Units, index: int) -> bool:
     """Returns whether a value is an integer input of the network with a vector for each sample."""
     step = units.steps[index]
-    is_integer = step.dtype is not None and not step.dtype.is_floating_point
-    return units.is_input(index) and is_integer and len(step.sample or ()) == 1
+    return (
+        units.is_input(index)
+        and not _dtype(units, index).is_floating_point
+        and len(step.sample or ()) == 1
+    )
+
+
+def _dtype(units: Units, index: int) -> torch.dtype:
+    """Returns the type of an input of the network."""
+    dtype = units.steps[index].dtype
+    assert dtype is not None
+    return dtype
 
 
 def attend(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def computes(
     tolerance: float = 1e-9,
     is_training: bool = True,
     deviation: float = 1.0,
-    masks: Sequence[int] = (),
+    masks: Mapping[int, torch.dtype] = MappingProxyType({}),
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs.
 
@@ -56,12 +57,12 @@ def computes(
         tolerance: Bound of the difference, relative to the largest result.
         is_training: Whether modules are in training mode.
         deviation: Standard deviation of the parameters.
-        masks: Indices of the inputs that are integers: 0 or 1, first 1.
+        masks: Indices and types of the inputs that are 0 or 1, and 1 at first.
     """
     structure = _structure(island)
     if structure is None:
         return _computes(island, samples, expected, tolerance, is_training, deviation, masks)
-    key = (structure, tuple(samples), repr(options), tolerance, is_training, deviation, tuple(masks))
+    key = (structure, tuple(samples), repr(options), tolerance, is_training, deviation, tuple(masks.items()))
     if key not in known:
         known[key] = _computes(island, samples, expected, tolerance, is_training, deviation, masks)
     return known[key]
@@ -94,7 +95,7 @@ def _computes(
     tolerance: float,
     is_training: bool,
     deviation: float,
-    masks: Sequence[int],
+    masks: Mapping[int, torch.dtype],
 ) -> bool:
     generator = torch.Generator().manual_seed(0)
 
@@ -108,8 +109,9 @@ def _computes(
         for tensor in island.tensors()
     ]
     inputs = [random((2, *sample)) for sample in samples]
-    for index in masks:
-        inputs[index] = (inputs[index] > 0).long()
+    for index, dtype in masks.items():
+        inputs[index] = (inputs[index] > 0).to(dtype)
+        # Networks differ in what they give a query without a key.
         inputs[index][:, 0] = 1
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=()), sdpa_kernel(SDPBackend.MATH):

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::data::Dataset;
-use crate::train::{EpochReport, Progress, TrainConfig, train};
+use crate::train::{EpochReport, Progress, TrainConfig, has_accuracy, train};
 
 /// Result of a training run to a target accuracy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,6 +76,11 @@ pub fn train_to_target(
     progress: &(dyn Fn(&Progress) + Sync),
 ) -> Result<TargetRun, Error> {
     check_target(target)?;
+    if !has_accuracy(config.network()) {
+        let setting = "the target accuracy";
+        let got = "a mean squared error, which has none".into();
+        return Err(Error::Setting { setting, expected: "a loss that classifies", got });
+    }
     let stop = AtomicBool::new(false);
     let evaluations = Mutex::new(Evaluations::default());
     let is_stop_requested = || config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));

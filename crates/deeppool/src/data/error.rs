@@ -281,7 +281,7 @@ pub enum DataError {
     },
     /// The network has no loss layer of the kind that reads labels.
     #[error(
-        "network `{network}` has no softmax_cross_entropy layer, so it cannot be trained on labelled data"
+        "network `{network}` has no loss layer that reads labels, so it cannot be trained on labelled data"
     )]
     NoLoss {
         /// Name of the network.

@@ -2,7 +2,7 @@
 //! samples.
 
 use layer_engine::random::{Purpose, RandomStream};
-use layer_graph::{ElementwiseLoss, Layer, LayerGraph, LayerKind, Shape};
+use layer_graph::{ElementwiseLoss, Layer, LayerGraph, LayerId, LayerKind, Shape};
 
 use super::dataset::{elements, is_held_out};
 use super::{DataError, Dataset, Samples, fit};
@@ -29,26 +29,68 @@ pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
 /// [`DataError::NoLoss`] if the network has no loss layer. [`DataError::Size`] as [`generate`].
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    if network.sample_shape().elements().checked_mul(samples).is_none() || samples < 2 {
+        return Err(DataError::Size { shape: network.sample_shape(), samples });
+    }
     let Some(classes) = classes else { return numbers(network, loss, samples, seed) };
-    let vocabulary = |input| fit::vocabulary(network, input).map(|(_, vocabulary)| vocabulary);
-    let inputs = network.inputs().map(|id| (network.input_elements(id).len(), vocabulary(id)));
-    let inputs: Vec<(usize, Option<usize>)> = inputs.collect();
-    if inputs.iter().all(|(_, vocabulary)| vocabulary.is_none()) {
+    let inputs = network.inputs().map(|id| (network.input_elements(id).len(), Contents::of(network, id)));
+    let inputs: Vec<(usize, Contents)> = inputs.collect();
+    if !inputs.iter().any(|(_, contents)| matches!(contents, Contents::Tokens(_))) {
         return generate(network.sample_shape(), classes, samples, seed);
     }
     sequences(network.sample_shape(), &inputs, (classes, loss.label_count()), samples, seed)
+}
+
+/// Kind of the elements of an input.
+#[derive(Debug, Clone, Copy)]
+enum Contents {
+    /// Tokens, of a vocabulary of this size.
+    Tokens(usize),
+    /// Which positions of a sequence are padding: 1 up to a random length, and 0 beyond it.
+    Padding,
+    /// Noise of mean 0 and variance 1.
+    Noise,
+}
+
+impl Contents {
+    fn of(network: &LayerGraph, input: LayerId) -> Self {
+        let is_padding = |(reader, slot): (LayerId, usize)| match network.layer(reader).kind() {
+            LayerKind::MultiHeadAttention(rule) => {
+                rule.padding && slot + 1 == network.producers(reader).len()
+            }
+            _ => false,
+        };
+        match fit::vocabulary(network, input) {
+            Some((_, vocabulary)) => Self::Tokens(vocabulary),
+            None if network.consumers(input).into_iter().any(is_padding) => Self::Padding,
+            None => Self::Noise,
+        }
+    }
+
+    /// Returns random elements of an input.
+    fn values(self, stream: &mut RandomStream, elements: usize) -> Vec<f32> {
+        match self {
+            Self::Tokens(vocabulary) => (0..elements).map(|_| stream.below(vocabulary) as f32).collect(),
+            Self::Padding => {
+                let length = 1 + stream.below(elements);
+                (0..elements).map(|place| f32::from(place < length)).collect()
+            }
+            Self::Noise => (0..elements).map(|_| standard_sum(stream.uniform(), stream.uniform())).collect(),
+        }
+    }
 }
 
 /// Probability that a token is random instead of determined by the previous one.
 const RANDOM_TOKEN_PROBABILITY: f64 = 0.25;
 
 /// Creates samples of which at least one input is a sequence of tokens. The labels are the next
-/// tokens of the last one (of the last positions, if there are fewer labels). With fewer classes
-/// than tokens, a label is the token modulo the number of classes. `inputs` has the number of
-/// elements of each input, and of tokens.
+/// tokens of the longest one, the first of equal ones (of the last positions, if there are fewer
+/// labels; again from the start, if there are more). With fewer classes than tokens, a label is the
+/// token modulo the number of classes. `inputs` has the number of elements of each input, and what
+/// they are.
 fn sequences(
     shape: Shape,
-    inputs: &[(usize, Option<usize>)],
+    inputs: &[(usize, Contents)],
     (classes, label_count): (usize, usize),
     samples: usize,
     seed: u64,
@@ -59,18 +101,21 @@ fn sequences(
         let stream = |name| RandomStream::new(seed, Purpose::Synthetic, 0, name, index as u64);
         let (mut of_tokens, mut of_values) = (stream("tokens"), stream("values"));
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
-        let mut last = Vec::new();
-        for &(elements, vocabulary) in inputs {
-            if let Some(vocabulary) = vocabulary {
-                last = tokens(&mut of_tokens, vocabulary, elements + 1);
-                features.extend(last[..elements].iter().map(|&token| token as f32));
+        let mut longest = Vec::new();
+        for &(elements, contents) in inputs {
+            if let Contents::Tokens(vocabulary) = contents {
+                let all = tokens(&mut of_tokens, vocabulary, elements + 1);
+                features.extend(all[..elements].iter().map(|&token| token as f32));
+                if all.len() > longest.len() {
+                    longest = all;
+                }
             } else {
-                let value = |_| standard_sum(of_values.uniform(), of_values.uniform());
-                features.extend((0..elements).map(value));
+                features.extend(contents.values(&mut of_values, elements));
             }
         }
-        let first = last.len().saturating_sub(label_count);
-        labels.extend(last[first..].iter().map(|token| (token % classes) as f32));
+        let first = longest.len().saturating_sub(label_count);
+        let last = longest[first..].iter().cycle().take(label_count);
+        labels.extend(last.map(|token| (token % classes) as f32));
     }
     let train = Samples::of_sequences(count, train.0, label_count, train.1)?;
     let test = Samples::of_sequences(count, test.0, label_count, test.1)?;
@@ -89,15 +134,21 @@ fn numbers(network: &LayerGraph, loss: &Layer, samples: usize, seed: u64) -> Res
         let (features, labels): &mut (Vec<f32>, Vec<f32>) =
             if is_held_out(index) { &mut test } else { &mut train };
         let first = features.len();
+        // The elements, tokens as numbers around zero.
+        let mut scaled = Vec::with_capacity(count);
         for input in network.inputs() {
-            let vocabulary = fit::vocabulary(network, input).map(|(_, vocabulary)| vocabulary);
-            features.extend(network.input_elements(input).map(|_| match vocabulary {
-                Some(vocabulary) => stream.below(vocabulary) as f32,
-                None => standard_sum(stream.uniform(), stream.uniform()),
+            let (elements, contents) = (network.input_elements(input).len(), Contents::of(network, input));
+            features.extend(contents.values(&mut stream, elements));
+            let of_input = &features[first + scaled.len()..];
+            scaled.extend(of_input.iter().map(|value| match contents {
+                Contents::Tokens(vocabulary) => value / vocabulary as f32 - 0.5,
+                _ => *value,
             }));
         }
-        let of_label = |place: usize| features[first + place % count];
-        let label = |place| if is_binary { f32::from(of_label(place) > 0.0) } else { of_label(place) };
+        let label = |place: usize| {
+            let value = scaled[place % count];
+            if is_binary { f32::from(value > 0.0) } else { value }
+        };
         labels.extend((0..loss.label_count()).map(label));
     }
     let part = |(features, labels)| Samples::of_sequences(count, features, loss.label_count(), labels);

@@ -31,7 +31,8 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let (shapes, samples) = part(&file, "train", &inputs, classes.is_some()).map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
     check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
-    check_finite(&samples, || format!("{}: tensor `train.inputs`", path.display()))?;
+    let of_part = |part: &str| format!("{}: tensor `{part}.{}`", path.display(), inputs.join("`, or its `"));
+    check_finite(&samples, || of_part("train"))?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
         let (test_shapes, test) = part(&file, "test", &inputs, classes.is_some()).map_err(problem)?;
@@ -42,7 +43,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
                 )));
             }
         }
-        check_finite(&test, || format!("{}: tensor `test.inputs`", path.display()))?;
+        check_finite(&test, || of_part("test"))?;
         (samples, test)
     } else {
         split(&samples)?

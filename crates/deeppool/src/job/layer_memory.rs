@@ -68,6 +68,13 @@ impl LayerBytes {
         let mut bytes = Self { output: of(Role::Output), ..Self::default() };
         if let Some(slot) = producers.iter().position(|&producer| network.is_input(producer)) {
             bytes.loaded = of(Role::Input(slot));
+            // The model counts one buffer of samples for each list of ranks: of several inputs, all
+            // of them, which is at least what is loaded.
+            if network.inputs().len() > 1 {
+                let elements = network.input_elements(producers[slot]).len() as u64;
+                let of_element = bytes.loaded.per_sample / elements.max(1);
+                bytes.loaded.per_sample = of_element * network.sample_elements() as u64;
+            }
         }
         let wants_gradient = |producer: &LayerId| needs_gradient[producer.index()];
         let backward = if needs_gradient[id.index()] {

@@ -38,6 +38,7 @@ pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, EmulatedTi
 pub use gpus::{evaluate_on_gpus, train_on_gpus, train_rank_on_gpu};
 pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
+pub(crate) use report::has_accuracy;
 pub use report::{
     BackgroundReport, ChosenKernel, EpochReport, Evaluation, HeldMemory, IterationTimes, Progress,
     TrainReport,

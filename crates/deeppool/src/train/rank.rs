@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, Policy, Usage};
 use layer_engine::Engine;
-use layer_graph::ElementwiseLoss::MeanSquaredError;
-use layer_graph::LayerKind;
 
 use super::background::{BackgroundIterations, BackgroundRecord};
 use super::programs::{Programs, context};
 use super::step_times::StepTimes;
 use super::trace::RankTrace;
-use super::{ChosenKernel, EmulatedTimes, Epochs, Evaluation, HeldMemory, InOrder, TrainConfig, exchange};
+use super::{
+    ChosenKernel, EmulatedTimes, Epochs, Evaluation, HeldMemory, InOrder, TrainConfig, exchange, has_accuracy,
+};
 use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
@@ -260,9 +260,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         let mut sums = sums.0.map(|sum| if is_counted { sum as f32 } else { 0.0 });
         self.sum_over_ranks(&mut sums)?;
         let [loss, correct] = sums.map(|sum| f64::from(sum) / test.len() as f64);
-        let classifies = |kind: &LayerKind| !matches!(kind, LayerKind::ElementwiseLoss(MeanSquaredError));
-        let has_accuracy = self.config.network().layers().all(|(_, layer)| classifies(layer.kind()));
-        Ok(Evaluation { loss, accuracy: has_accuracy.then_some(correct) })
+        Ok(Evaluation { loss, accuracy: has_accuracy(self.config.network()).then_some(correct) })
     }
 }
 

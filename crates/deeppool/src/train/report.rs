@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::Usage;
 use layer_engine::KernelPart;
+use layer_graph::{ElementwiseLoss, LayerGraph, LayerKind};
 use serde::{Deserialize, Serialize};
 
 use crate::program::RankMemory;
@@ -139,6 +140,12 @@ pub struct Evaluation {
     /// Fraction (0 to 1) of the samples, or of the positions or probabilities of all samples, that
     /// are classified correctly. `None` for a mean squared error, which classifies nothing.
     pub accuracy: Option<f64>,
+}
+
+/// Returns whether results of a network have an accuracy: whether its loss classifies.
+pub(crate) fn has_accuracy(network: &LayerGraph) -> bool {
+    let squares = LayerKind::ElementwiseLoss(ElementwiseLoss::MeanSquaredError);
+    network.layers().all(|(_, layer)| *layer.kind() != squares)
 }
 
 impl Evaluation {

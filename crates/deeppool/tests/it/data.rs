@@ -315,7 +315,7 @@ fn data_that_do_not_fit_the_network_are_rejected() {
     );
     let bare = LayerGraph::new("bare", Shape::image(1, 8, 8)).unwrap();
     let no_loss =
-        "network `bare` has no softmax_cross_entropy layer, so it cannot be trained on labelled data";
+        "network `bare` has no loss layer that reads labels, so it cannot be trained on labelled data";
     assert_eq!(error_message(&bare), no_loss);
     let synthetic = Dataset::open(&DataSource::Synthetic { seed: 0 }, &bare).unwrap_err();
     assert_eq!(synthetic.to_string(), no_loss);

@@ -283,7 +283,12 @@ fn attentions_of_three_inputs(family: Family) -> Vec<MutationCase> {
         for (index, kind) in kinds.into_iter().enumerate() {
             keys = graph.add(format!("keys{index}"), kind, [keys]).unwrap();
         }
-        let id = graph.add("layer", rule, [graph.input(), keys, keys]).unwrap();
+        let mut inputs = vec![graph.input(), keys, keys];
+        if rule.padding {
+            let flat = graph.add("flat", LayerKind::Flatten, [keys]).unwrap();
+            inputs.push(graph.add("padding", Linear::new(key_positions), [flat]).unwrap());
+        }
+        let id = graph.add("layer", rule, inputs).unwrap();
         MutationCase::Layer(graph.layer(id).clone(), samples)
     };
     let relative = |rule: MultiHeadAttention| rule.with_relative_positions(RelativePositions::new(12, 40));
@@ -294,6 +299,7 @@ fn attentions_of_three_inputs(family: Family) -> Vec<MutationCase> {
         case(relative(MultiHeadAttention::new(2, false)), [67, 9], 5, 2),
         case(relative(MultiHeadAttention::new(4, true)), [66, 66], 2 * 5, 1),
         case(MultiHeadAttention::new(3, false).with_alibi(LinearBiases::new(3)), [9, 67], 3 * 5, 1),
+        case(MultiHeadAttention::new(2, true).with_padding(), [70, 70], 5, 2),
     ]
 }
 

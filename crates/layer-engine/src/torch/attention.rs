@@ -131,8 +131,10 @@ pub(super) fn backward(
         if let Some(numbers) = &numbers {
             let hidden = Hidden::new(launch, &operands, numbers)?;
             output_gradient = output_gradient.f_masked_fill(&hidden.queries, 0.0)?;
-            let padding = operands.input_at(launch, inputs)?;
-            operands.put(launch, Role::InputGradient(inputs), &padding.f_zeros_like()?)?;
+            if operands.writes(Role::InputGradient(inputs)) {
+                let padding = operands.input_at(launch, inputs)?;
+                operands.put(launch, Role::InputGradient(inputs), &padding.f_zeros_like()?)?;
+            }
         }
         let gradients = ffi::gradients_of_leaves(result, leaves, &output_gradient)?;
         let (of_inputs, of_parameters) = gradients.split_at(inputs);

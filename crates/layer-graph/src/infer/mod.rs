@@ -245,8 +245,7 @@ fn attention_output(
     if let Some(sizes) = attention.sizes(inputs) {
         return Ok(Shape::sequence(sizes.positions, sizes.heads * sizes.width));
     }
-    let (padding, inputs) = inputs.split_at(inputs.len() - usize::from(attention.padding));
-    let (inputs, padding) = (padding, inputs);
+    let (inputs, padding) = inputs.split_at(inputs.len() - usize::from(attention.padding));
     for input in inputs {
         sequence(name, input)?;
     }
