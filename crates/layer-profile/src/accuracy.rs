@@ -41,7 +41,7 @@ impl NetworkFamily {
         let has = |is: fn(&LayerKind) -> bool| network.layers().any(|(_, layer)| is(layer.kind()));
         if has(|kind| matches!(kind, LayerKind::MultiHeadAttention(_))) {
             Self::Transformer
-        } else if has(|kind| matches!(kind, LayerKind::Conv2d(_))) {
+        } else if has(LayerKind::is_convolution) {
             Self::Convolutional
         } else {
             Self::Other

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use layer_engine::{ImageLayout, Precision};
-use layer_graph::{LayerGraph, LayerKind};
+use layer_graph::LayerGraph;
 use serde_json::json;
 
 /// Order of the elements of images and filters in the buffers of a job, with the reason for it. It
@@ -62,7 +62,7 @@ impl ImageOrder {
         }
         let reason = if !matches!(precision, Precision::Tf32 | Precision::Bf16) {
             "no tensor cores"
-        } else if !network.layers().any(|(_, layer)| matches!(layer.kind(), LayerKind::Conv2d(_))) {
+        } else if !network.layers().any(|(_, layer)| layer.kind().is_convolution()) {
             "no convolutions"
         } else {
             return None;

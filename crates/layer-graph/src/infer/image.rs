@@ -35,10 +35,12 @@ pub(super) fn transposed_convolution(
     let mut output = [0; 2];
     for (axis, size) in [height, width].into_iter().enumerate() {
         let (stride, added) = (conv.stride[axis], conv.output_padding[axis]);
-        if kernel[axis] == 0 || added >= stride {
-            let problem =
-                "needs a kernel and a stride of at least 1, and an output padding less than the stride";
-            return Err(shape_error(name, problem.into()));
+        if kernel[axis] == 0 || stride == 0 {
+            return Err(shape_error(name, "needs a kernel and a stride of at least 1".into()));
+        }
+        if added >= stride {
+            let problem = format!("needs an output padding less than the stride of {stride}, got {added}");
+            return Err(shape_error(name, problem));
         }
         let whole = (size - 1).saturating_mul(stride).saturating_add(kernel[axis]).saturating_add(added);
         let removed = conv.padding[axis].saturating_mul(2);

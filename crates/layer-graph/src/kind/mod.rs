@@ -207,6 +207,12 @@ impl LayerKind {
         }
     }
 
+    /// Returns whether the layer is a convolution of images, or a transposed one.
+    #[must_use]
+    pub fn is_convolution(&self) -> bool {
+        matches!(self, Self::Conv2d(_) | Self::ConvTranspose2d(_))
+    }
+
     /// Returns whether the layer applies a function of one number to each element: a rectifier, a
     /// Gaussian error linear unit, a sigmoid or another of these.
     #[must_use]

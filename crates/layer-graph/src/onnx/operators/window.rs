@@ -135,7 +135,10 @@ pub(super) fn pad<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), O
 
 /// Adds the layer of a `Resize` node that repeats pixels: an average over windows within one pixel.
 pub(super) fn resize<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, [_, height, width]) = image(builder, node)?;
+    let (input, [channels, height, width]) = image(builder, node)?;
+    if node.ints("axes").is_some() || node.text("keep_aspect_ratio_policy", "stretch")? != "stretch" {
+        return Err(node.unsupported("factors of some axes, or those that keep the aspect ratio"));
+    }
     let place = node.text("coordinate_transformation_mode", "half_pixel")?;
     let rounding = node.text("nearest_mode", "round_prefer_floor")?;
     let repeats = match place {
@@ -147,12 +150,17 @@ pub(super) fn resize<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<()
         return Err(node.unsupported("another resampling than the nearest pixel"));
     }
     let at = if builder.opset < 11 { 1 } else { 2 };
-    let output = if let Some([.., height, width]) = builder.list(node, 3, "", "its sizes")? {
-        [*height, *width].map(size)
+    let output = if let Some(sizes) = builder.list(node, 3, "", "its sizes")? {
+        match *sizes {
+            [_, kept, height, width] if size(kept) == Some(channels) => [height, width].map(size),
+            _ => [None; 2],
+        }
     } else {
         let scales = node.optional_input(at).and_then(|value| builder.table(value));
         let scale = |position: usize, before: usize| match scales.as_ref()?.values.as_ref() {
-            scales @ [_, _, _, _] => size(integer(scales[position])?)?.checked_mul(before),
+            scales @ &[batch, channels, _, _] if batch == 1.0 && channels == 1.0 => {
+                size(integer(scales[position])?)?.checked_mul(before)
+            }
             _ => None,
         };
         [scale(2, height), scale(3, width)]
@@ -161,7 +169,7 @@ pub(super) fn resize<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<()
         [Some(rows), Some(columns)] if rows % height == 0 && columns % width == 0 => {
             builder.add(node, AdaptiveAvgPool2d { output: [rows, columns] }, &[input])
         }
-        _ => Err(node.unsupported("factors that are not integers or not known")),
+        _ => Err(node.unsupported("factors that are not integers of height and width, or not known")),
     }
 }
 

@@ -615,7 +615,7 @@ fn elements(
 /// Translates a convolution of images or of signals, or a transposed one.
 fn convolution(call: &Call<'_>, builder: &mut Builder, plain: &str, output: &str) -> Result<(), String> {
     let is_transposed = plain.contains("transpose") || call.bool("transposed", false);
-    let rank = if plain.ends_with("1d") { 1 } else { 2 };
+    let rank = usize::try_from(call.rank("weight")?).unwrap_or_default().saturating_sub(2);
     let sizes = |name: &str, default: i64| match call.ints(name).as_deref() {
         None | Some([]) => Ok(vec![default; rank]),
         Some(&[one]) => Ok(vec![one; rank]),
@@ -651,7 +651,11 @@ fn convolution(call: &Call<'_>, builder: &mut Builder, plain: &str, output: &str
 fn upsampling(call: &Call<'_>, builder: &mut Builder, output: &str) -> Result<(), String> {
     let factors = call.argument("scale_factors").and_then(|(_, list)| list.as_array());
     let is_integer = |factor: &Value| factor.as_f64().is_some_and(|factor| factor.fract() == 0.0);
-    if !factors.is_none_or(|factors| factors.iter().all(is_integer)) {
+    let has_scale = |name: &str| call.argument(name).is_some_and(|(kind, _)| kind == "as_float");
+    if !factors.is_none_or(|factors| factors.iter().all(is_integer))
+        || has_scale("scales_h")
+        || has_scale("scales_w")
+    {
         return Err("its factors are not integers".into());
     }
     let input = call.optional_tensor("input").map_or_else(|| call.tensor("self"), Ok)?;
