@@ -171,6 +171,18 @@ def interleaved(draw):
     return Sequence(width * heads, Interleaved(width, heads)), (draw(2, 12), width * heads)
 
 
+def over_positions(draw):
+    """A mean or a sum of the vectors at all positions, in two ways."""
+    over, keepdim = draw(0, 1), bool(draw(0, 1))
+    features, positions = draw(2, 24), draw(2, 10)
+
+    def function(x):
+        y = x.mean(1, keepdim) if over else x.sum(-2, keepdim)
+        return y.flatten(1)
+
+    return Sequence(features, Function(function)), (positions, features)
+
+
 def sequence(make):
     def case(draw):
         features, positions = draw(2, 24), draw(2, 10)
@@ -270,6 +282,7 @@ CASES = {
     "constant_scale": ("scale", sequence(lambda features: Function(lambda x: x * features**0.5))),
     "feature_scale": ("scale", sequence(Factors)),
     "channel_scale": ("scale", image(lambda channels: Factors(channels, 1, 1))),
+    "over_positions": ("adaptive_avg_pool2d", over_positions),
     "slice": ("slice", sequence(lambda _: Function(lambda x: x[:, 1:]))),
     "grouped_attention": ("multi_head_attention", attention),
     "causal_attention": ("multi_head_attention", lambda draw: attention(draw, causal=True)),

@@ -110,6 +110,7 @@ KNOWN = {
     "avg_pool2d",
     "adaptive_avg_pool2d",
     "mean",
+    "sum",
     "dropout",
     "gelu",
     "leaky_relu",
@@ -185,6 +186,8 @@ class _Matcher:
                 return self._image({"adaptive_avg_pool2d": {"output": list(step.argument("output_size"))}})
             case "mean":
                 return self._mean()
+            case "sum":
+                return self._over_positions()
             case "dropout":
                 return self._dropout()
             case "gelu":
@@ -481,9 +484,11 @@ class _Matcher:
         return self._image({self.op: options})
 
     def _mean(self) -> Match:
-        """Matches a mean over height and width: a global average pooling."""
+        """Matches a mean over height and width, a global average pooling, or over positions."""
         step, value = self.step, self._input()
         sample = self._sample(value) if value is not None else None
+        if sample is not None and len(sample) == 2:
+            return self._over_positions()
         if value is None or sample is None or len(sample) != 3 or self.units.steps[value].rows != 1:
             return Unknown("mean of something other than images")
         if (
@@ -501,6 +506,45 @@ class _Matcher:
         if step.argument("keepdim"):
             return Pieces(value, (replace(pool, suffix=""),))
         return Pieces(value, (pool, Piece("flatten", lambda x: x.flatten(1), (channels,))))
+
+    def _over_positions(self) -> Match:
+        """Matches a mean or a sum over the positions of a sequence: the pooling of an image of one column."""
+        step, value = self.step, self._input()
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or len(sample) != 2 or self.units.steps[value].rows != 1:
+            return Unknown(f"{step.op} of something other than images or sequences")
+        if [dim % 3 for dim in step.argument("dim") or ()] != [1] or step.argument("dtype") is not None:
+            return Unknown(f"{step.op} over something other than positions")
+        positions, features = sample
+        pieces = [
+            Piece(
+                {"permute": {"order": [1, 0]}},
+                lambda x: x.transpose(1, 2),
+                (features, positions),
+                ".permute",
+            ),
+            Piece(
+                {"reshape": {"output": [features, positions, 1]}},
+                lambda x: x.unsqueeze(3),
+                (features, positions, 1),
+                ".reshape",
+            ),
+            Piece(
+                {"adaptive_avg_pool2d": {"output": [1, 1]}},
+                lambda x: x.mean((2, 3), keepdim=True),
+                (features, 1, 1),
+                ".pool",
+            ),
+        ]
+        if step.op == "sum":
+            factor: Op = {"scale": {"constant": float(positions)}}
+            pieces.append(Piece(factor, lambda x: x * positions, (features, 1, 1), ".scale"))
+        output: tuple[int, ...] = (features,)
+        op: Op = "flatten"
+        if step.argument("keepdim"):
+            output, op = (1, features), {"reshape": {"output": [1, features]}}
+        pieces.append(Piece(op, lambda x: x.reshape(len(x), *output), output))
+        return Pieces(value, tuple(pieces))
 
     def _pad(self) -> Match:
         step = self.step
