@@ -473,6 +473,22 @@ def test_positions_that_count_tokens_are_those_without_padding():
     assert torch.allclose(traced.run(padded), module(padded), atol=1e-6)
 
 
+class Multiplied(Counted):
+    """Multiplies by the vectors of positions, which is no layer kind."""
+
+    def forward(self, tokens):
+        is_token = (tokens != 1).int()
+        return self.head(self.tokens(tokens) * self.positions(is_token.cumsum(1) * is_token + 1))
+
+
+def test_padding_is_allowed_if_layers_with_counted_positions_are_opaque():
+    module, tokens = Multiplied(), torch.randint(2, 9, (3, 5))
+    traced = trace(module, tokens)
+    assert list(traced.opaque) == ["mul"]
+    tokens[:, 3:] = 1
+    assert torch.allclose(traced.run(tokens), module(tokens), atol=1e-6)
+
+
 class RoundedGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

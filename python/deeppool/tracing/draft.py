@@ -24,6 +24,8 @@ class Draft:
     #: Operations of the layer.
     steps: list[Step] = field(default_factory=list)
     parameters_of: str | None = None
+    #: Index of an input and the token that it may not have.
+    absent: tuple[int, int] | None = None
 
     @property
     def kind(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from deeppool.tracing.positions import consecutive_in, counted
+from deeppool.tracing.positions import Positions, consecutive_in, counted
 from deeppool.tracing.program import Ref, Step, Stored
 from deeppool.tracing.units import Units
 
@@ -27,6 +27,8 @@ class Kind:
     inputs: tuple[int, ...]
     #: Name of the layer if it differs from the module's: that of a parameter.
     name: str | None = None
+    #: Index of an input and the token without which the operation has this kind.
+    absent: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -609,10 +611,10 @@ class _Matcher:
         if value is None or stored is None:
             return Unknown("a sum with a value that is not a layer's output")
         # The second to last dimension of the parameter is the number of vectors.
-        table, first, is_repeated = stored
+        table, (first, is_repeated, absent) = stored
         options = {"positions": self._parameter(table)[-2]}
         options |= ({"first": first} if first else {}) | ({"repeated": True} if is_repeated else {})
-        return Kind({"position_embedding": options}, (value,), table.name)
+        return Kind({"position_embedding": options}, (value,), table.name, absent)
 
     def _multiply(self) -> Match:
         one, other = self._input(0), self._input(1)
@@ -680,12 +682,11 @@ class _Matcher:
             numbers |= set(value.flatten().tolist())
         return float(numbers.pop()) if len(numbers) == 1 else None
 
-    def _positions(self, table: Any, value: int) -> tuple[Stored, int, bool] | None:
+    def _positions(self, table: Any, value: int) -> tuple[Stored, Positions] | None:
         """Returns the parameter whose vectors are added to the positions of a sequence.
 
         Returns:
-            The parameter, the index of the first vector that is added, and whether it is added to all
-            positions.
+            The parameter, and the indices of the vectors that are added.
         """
         sample = self._sample(value)
         if (
@@ -695,7 +696,7 @@ class _Matcher:
             or self.step.sample != sample
         ):
             return None
-        first, is_repeated = 0, False
+        first, is_repeated, absent = Positions(0, False)
         while isinstance(table, Ref):
             step = self.units.steps[table.index]
             if step.op == "embedding":
@@ -704,7 +705,7 @@ class _Matcher:
                 found = found or counted(self.units, indices, sample[0], step.argument("padding_idx"))
                 if not self._stored(weight) or step.argument("sparse") or found is None:
                     return None
-                table, (first, is_repeated) = weight, found
+                table, (first, is_repeated, absent) = weight, found
                 # The vector of padding gets no gradient.
                 if 0 <= step.argument("padding_idx") - first < (1 if is_repeated else sample[0]):
                     return None
@@ -721,14 +722,14 @@ class _Matcher:
         if dims[-1] != sample[1] or len(dims) not in (2, 3) or any(dim != 1 for dim in dims[:-2]):
             return None
         needed = first + (1 if is_repeated else sample[0])
-        return (table, first, is_repeated) if needed <= dims[-2] else None
+        return (table, Positions(first, is_repeated, absent)) if needed <= dims[-2] else None
 
-    def _consecutive(self, indices: Any, length: int) -> tuple[int, bool] | None:
-        """Returns the first of constant indices that increase by 1 or are equal, and whether they are."""
+    def _consecutive(self, indices: Any, length: int) -> Positions | None:
+        """Returns constant indices if they increase by 1 or are equal."""
         found = {self._consecutive_for(indices, length, samples) for samples in (2, 3)}
         return found.pop() if len(found) == 1 else None
 
-    def _consecutive_for(self, indices: Any, length: int, samples: int) -> tuple[int, bool] | None:
+    def _consecutive_for(self, indices: Any, length: int, samples: int) -> Positions | None:
         return consecutive_in(self.units.constant(indices, samples), length, samples)
 
     # Data movement.

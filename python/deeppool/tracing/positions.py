@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from deeppool.tracing.island import Writer
 from deeppool.tracing.program import Ref, Stored
 from deeppool.tracing.units import Unit, Units
+
+
+class Positions(NamedTuple):
+    """Indices of the vectors that are added to the positions of each sample."""
+
+    #: The first index.
+    first: int
+    #: Whether all indices are equal. Otherwise they increase by 1.
+    is_repeated: bool
+    #: Index of an input and the token that it may not have, if the indices depend on it.
+    absent: tuple[int, int] | None = None
 
 
 def release(units: Units) -> None:
@@ -26,8 +37,8 @@ def release(units: Units) -> None:
         units.release(found)
 
 
-def counted(units: Units, indices: Any, length: int, padding: int) -> tuple[int, bool] | None:
-    """Returns the first of indices that count the tokens other than padding, and whether all are equal.
+def counted(units: Units, indices: Any, length: int, padding: int) -> Positions | None:
+    """Returns the indices that count the tokens other than padding.
 
     The examples have no padding tokens, and other inputs may not have them either.
     """
@@ -51,13 +62,13 @@ def counted(units: Units, indices: Any, length: int, padding: int) -> tuple[int,
             result = island.execute(list(island.tensors()), drawn.to(tokens.dtype))
         found.add(consecutive_in(result, length, samples))
     kind = found.pop() if len(found) == 1 else None
-    if kind is not None and padding >= 0:
-        units.absent.add((inputs[0], padding))
-    return kind
+    if kind is None or padding < 0:
+        return kind
+    return kind._replace(absent=(inputs[0], padding))
 
 
-def consecutive_in(value: torch.Tensor | None, length: int, samples: int) -> tuple[int, bool] | None:
-    """Returns the first of indices that increase by 1 or are equal, and whether they are equal."""
+def consecutive_in(value: torch.Tensor | None, length: int, samples: int) -> Positions | None:
+    """Returns the indices of a value if they increase by 1 or are equal."""
     if value is not None and value.numel() == samples * length and len(value) == samples:
         # The indices of the positions of each sample.
         value = value[0] if bool((value == value[:1]).all()) else None
@@ -66,5 +77,5 @@ def consecutive_in(value: torch.Tensor | None, length: int, samples: int) -> tup
     value = value.flatten()
     first = int(value[0])
     if bool((value == first).all()):
-        return first, length > 1
-    return (first, False) if bool((value == first + torch.arange(length)).all()) else None
+        return Positions(first, length > 1)
+    return Positions(first, False) if bool((value == first + torch.arange(length)).all()) else None

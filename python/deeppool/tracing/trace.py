@@ -149,7 +149,7 @@ def trace(
         targets,
         call=call,
         loss=of_samples,
-        absent=units.absent,
+        absent={draft.absent for draft in drafts if draft.absent is not None},
         counters=counters,
         watch=watch,
     )
@@ -255,7 +255,7 @@ class _Layers:
             module = self.units.modules[part.module]
             island.norm = BatchNorm(step, self.units.modules, module if _is_norm(module) else None)
         inputs = [self.layer_of[value] for value in match.inputs]
-        return Draft(name, match.op, inputs, island, steps=[step])
+        return Draft(name, match.op, inputs, island, steps=[step], absent=match.absent)
 
     def _positions(self, name: str, part: Unit, step: Step, match: Kind) -> Island:
         """Returns the layer of positions that do not depend on the tokens without padding."""

@@ -65,9 +65,6 @@ class Units:
         self.known: dict[Any, bool] = {}
         #: Examples of the network's inputs.
         self.examples: list[torch.Tensor] = []
-        #: Indices of inputs, and tokens that their examples lack and without which layers have
-        #: their kinds.
-        self.absent: set[tuple[int, int]] = set()
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.steps = program.steps
         self._find_writers()
