@@ -489,6 +489,41 @@ def test_padding_is_allowed_if_layers_with_counted_positions_are_opaque():
     assert torch.allclose(traced.run(tokens), module(tokens), atol=1e-6)
 
 
+class Added(nn.Module):
+    """Adds vectors of indices that are computed from tokens."""
+
+    def __init__(self, indices):
+        super().__init__()
+        self.tokens, self.vectors, self.head = nn.Embedding(200, 6), nn.Embedding(9, 6), nn.Linear(6, 5)
+        self.indices = indices
+
+    def forward(self, tokens):
+        return self.head(self.tokens(tokens) + self.vectors(self.indices(tokens)))
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        lambda tokens: (tokens == 102).cumsum(1),
+        lambda tokens: (tokens != 150).cumsum(1) - 1,
+        lambda tokens: (tokens > 102).long(),
+        lambda tokens: (tokens[:, :1] == 102).long().expand_as(tokens),
+        lambda tokens: (tokens == 102).long() * (tokens == 103).cumsum(1),
+    ],
+)
+def test_indices_that_depend_on_some_tokens_are_computed_from_them(indices):
+    module = Added(indices)
+    traced = trace(module, torch.randint(9, (3, 5)))
+    assert list(traced.opaque) == ["vectors"]
+    tokens = torch.tensor([[102, 4, 150, 102, 6], [5, 103, 102, 2, 150], [103, 150, 4, 199, 8]])
+    assert torch.allclose(traced.run(tokens), module(tokens), atol=1e-6)
+
+
+def test_indices_that_are_the_same_for_all_tokens_are_constant():
+    traced = trace(Added(lambda tokens: (tokens != 1).long().clamp(2, 2)), torch.randint(9, (3, 5)))
+    assert not traced.opaque and not traced.absent
+
+
 class RoundedGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

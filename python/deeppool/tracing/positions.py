@@ -8,7 +8,12 @@ import torch
 
 from deeppool.tracing.island import Writer
 from deeppool.tracing.program import Ref, Stored
-from deeppool.tracing.units import Unit, Units
+from deeppool.tracing.units import LIKE, Unit, Units
+
+#: Operations that use the value of their first argument only.
+AS = {"type_as", "expand_as", "view_as", "reshape_as"}
+#: Operations whose result has the values of their argument.
+SAME = {"to", "alias", "clone", "contiguous", "view", "reshape", "expand", "unsqueeze", "squeeze", *AS}
 
 
 class Positions(NamedTuple):
@@ -38,33 +43,82 @@ def release(units: Units) -> None:
 
 
 def counted(units: Units, indices: Any, length: int, padding: int) -> Positions | None:
-    """Returns the indices that count the tokens other than padding.
+    """Returns the indices of positions that are computed from tokens, but are the same for all inputs.
 
-    The examples have no padding tokens, and other inputs may not have them either.
+    The tokens may only be compared with constant tokens, so the indices depend on the results of these
+    comparisons and on nothing else. Indices that depend on them are the same for inputs without the padding
+    token if there is no other constant. The examples, and other inputs, may then not have it.
     """
     if not isinstance(indices, Ref) or units.steps[indices.index].sample != (length,):
         return None
     unit = Unit("", False, "", [indices.index])
-    inputs = units.needs(unit)[1]
+    repeated, inputs = units.needs(unit)
     if len(inputs) != 1 or not units.is_input(inputs[0]):
         return None
-    tokens = units.examples[inputs[0]]
-    if tokens.is_floating_point() or padding >= 0 and bool((tokens == padding).any()):
+    constants = _compared(units, inputs[0], [*repeated, indices.index])
+    if constants is None or any(one.is_parameter for one in units.stored(unit)):
         return None
     island = Writer(units, unit).island("indices", indices.index, inputs, False)
+    example = units.examples[inputs[0]]
+
+    def computed(tokens: torch.Tensor) -> Positions | None:
+        try:
+            with torch.no_grad():
+                result = island.execute(list(island.tensors()), tokens)
+        except (RuntimeError, IndexError):
+            return None  # For example, padding without a position.
+        return consecutive_in(result, length, len(tokens))
+
+    # All tokens that are no constants have the same results.
+    other = max(constants, default=0) + 1
+    found = {computed(example.new_full((count, *example.shape[1:]), other)) for count in (2, 3)}
+    found.add(computed(example))
+    result = found.pop() if len(found) == 1 else None
+    if result is None or result == computed(_drawn(example, sorted(constants), other)):
+        return result
+    if padding < 0 or constants != {padding} or bool((example == padding).any()):
+        return None
+    return result._replace(absent=(inputs[0], padding))
+
+
+def _compared(units: Units, tokens: int, steps: list[int]) -> set[int] | None:
+    """Returns the constants with which steps compare tokens; ``None`` if they use tokens in another way.
+
+    Args:
+        units: Units of the program.
+        tokens: Index of the input.
+        steps: Indices of the steps.
+    """
+    integers = (torch.int32, torch.int64)
+    if units.steps[tokens].dtype not in integers:
+        return None
+    same, constants = {tokens}, set()
+    for step in (units.steps[index] for index in sorted(set(steps))):
+        if step.is_random:
+            return None
+        # Only the shapes or data types of other arguments are used.
+        used = () if step.op in LIKE else step.args[:1] if step.op in AS else step.leaves()
+        if not any(isinstance(leaf, Ref) and leaf.index in same for leaf in used):
+            continue
+        constant = step.args[1] if len(step.args) == 2 else None
+        if step.op in ("eq", "ne") and type(constant) is int:
+            constants.add(constant)
+        elif step.op in SAME and step.dtype in integers:
+            same.add(step.index)
+        else:
+            return None
+    return constants
+
+
+def _drawn(example: torch.Tensor, constants: list[int], other: int) -> torch.Tensor:
+    """Returns 64 samples of constants and another token, from none to all of which are constants."""
     generator = torch.Generator().manual_seed(0)
-    found = set()
-    for samples in (2, 3):
-        # A few tokens before and after that of padding.
-        drawn = torch.randint(max(padding, 0) + 9, (samples, *tokens.shape[1:]), generator=generator)
-        drawn = torch.where(drawn == padding, drawn + 1, drawn)
-        with torch.no_grad():
-            result = island.execute(list(island.tensors()), drawn.to(tokens.dtype))
-        found.add(consecutive_in(result, length, samples))
-    kind = found.pop() if len(found) == 1 else None
-    if kind is None or padding < 0:
-        return kind
-    return kind._replace(absent=(inputs[0], padding))
+    shape = (64, *example.shape[1:])
+    rates = torch.linspace(0, 1, shape[0]).view(-1, *(1 for _ in shape[1:]))
+    is_other = torch.rand(shape, generator=generator) >= rates
+    choices = torch.tensor(constants or [other])
+    chosen = choices[torch.randint(len(choices), shape, generator=generator)]
+    return torch.where(is_other, other, chosen).to(example)
 
 
 def consecutive_in(value: torch.Tensor | None, length: int, samples: int) -> Positions | None:
@@ -78,4 +132,5 @@ def consecutive_in(value: torch.Tensor | None, length: int, samples: int) -> Pos
     first = int(value[0])
     if bool((value == first).all()):
         return Positions(first, length > 1)
-    return Positions(first, False) if bool((value == first + torch.arange(length)).all()) else None
+    range_ = first + torch.arange(length, device=value.device)
+    return Positions(first, False) if bool((value == range_).all()) else None
