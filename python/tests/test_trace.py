@@ -544,7 +544,22 @@ class Doubled(RoundedGelu):
         return 2 * RoundedGelu.backward(ctx, gradient)
 
 
-@pytest.mark.parametrize(("function", "kind"), [(RoundedGelu, "gelu_tanh"), (Doubled, "opaque")])
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (y,) = ctx.saved_tensors
+        return gradient.clamp(-1, 1) * (1 - y * y)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [(RoundedGelu, "gelu_tanh"), (Doubled, "opaque"), (Clipped, "opaque")]
+)
 def test_activation_with_its_own_gradient_is_compared_with_it(function, kind):
     class Activation(nn.Module):
         def forward(self, x):
@@ -552,6 +567,13 @@ def test_activation_with_its_own_gradient_is_compared_with_it(function, kind):
 
     traced = trace(nn.Sequential(nn.Linear(9, 8), Activation(), nn.Linear(8, 3)), torch.randn(2, 9))
     assert [layer.kind for layer in traced.layers][1] == kind
+
+
+def test_activation_with_a_backward_hook_is_opaque():
+    module = nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 3))
+    module[1].register_full_backward_hook(lambda *_: None)
+    traced = trace(module, torch.randn(2, 9))
+    assert list(traced.opaque) == ["1"]
 
 
 def test_attentions_with_other_constants_are_told_apart():

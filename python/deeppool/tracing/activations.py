@@ -57,31 +57,39 @@ def with_own_gradient(units: Units, unit: Unit) -> Kind | None:
     """Returns the kind of a module that computes an activation and its gradient in its own way.
 
     The module is called in double precision, and its values and gradients are compared with those of the
-    kinds of the graph format. Modules round constants, such as BLOOM that of GELU.
+    kinds of the graph format. Modules round constants, such as BLOOM that of GELU. Modules with backward
+    hooks have no kind, because hooks may do more than change gradients.
     """
     x, module = _values(units, unit), units.modules[unit.module]
     if x is None or not units.program.simple_calls.get(unit.call, False):
         return None
+    if module._backward_hooks or module._backward_pre_hooks:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    signs = 2.0 * torch.randint(2, x.shape, generator=generator) - 1
+    exponents = 12 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 6
+    # Gradients of the output, of different signs and magnitudes: some functions clip them.
+    upstream = signs * 10**exponents
     try:
-        result, gradient = _with_gradient(module, x)
+        result, gradient = _with_gradient(module, x, upstream)
     except RuntimeError:
         return None  # For example, mixed data types because of a constant in single precision.
     for name, function in ACTIVATIONS.items():
-        pairs = zip((result, gradient), _with_gradient(function, x))
+        pairs = zip((result, gradient), _with_gradient(function, x, upstream))
         if all(one.shape == x.shape and torch.allclose(one, other, OWN, OWN) for one, other in pairs):
             return Kind(name, (units.needs(unit)[1][0],))
     return None
 
 
 def _with_gradient(
-    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, upstream: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the values of a function of each element, and its derivatives."""
+    """Returns the values of a function of each element, and its gradients divided by those of the values."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         result = function(x)
-        (gradient,) = torch.autograd.grad(result.sum(), x)
-    return result.detach(), gradient
+        (gradient,) = torch.autograd.grad(result, x, upstream)
+    return result.detach(), gradient / upstream
 
 
 def _values(units: Units, unit: Unit) -> torch.Tensor | None:
