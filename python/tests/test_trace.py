@@ -576,6 +576,19 @@ def test_activation_with_a_backward_hook_is_opaque():
     assert list(traced.opaque) == ["1"]
 
 
+@pytest.mark.parametrize(
+    ("scales", "is_known"), [((2.0, 2.0), True), ((None, None), True), ((3.0, 2.0), False)]
+)
+def test_upsampling_has_the_scales_of_its_sizes(scales, is_known):
+    upsample = torch.ops.aten.upsample_nearest2d.default
+    module = Function(lambda x: upsample(x, [8, 8], *scales))
+    module.fc = nn.Conv2d(2, 3, 1)
+    x = torch.randn(2, 2, 4, 4)
+    traced = trace(module, x)
+    assert bool(traced.opaque) != is_known
+    assert torch.allclose(traced.run(x), module(x))
+
+
 def test_attentions_with_other_constants_are_told_apart():
     traced = trace(Hiding(), torch.randn(2, 7, 12))
     kinds = [layer.kind for layer in traced.layers]

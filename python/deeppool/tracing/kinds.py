@@ -568,8 +568,11 @@ class _Matcher:
         if sample is None or output is None or len(sample) != 3:
             return Unknown(f"{SHAPE} of the input of {self.op}")
         factors = [after / before for before, after in zip(sample[1:], output[1:])]
-        given = self.step.argument("scale_factors") or factors
-        if any(factor % 1 for factor in factors) or list(given) != factors:
+        # Given scales may differ from the ratios of the sizes, and choose other pixels.
+        names = ("scales_h", "scales_w")
+        given = self.step.argument("scale_factors") or [self.step.argument(name) for name in names]
+        scales = [factor if one is None else one for one, factor in zip(given, factors)]
+        if any(factor % 1 for factor in factors) or scales != factors:
             return Unknown("upsampling by a factor that is not an integer")
         return self._image({"adaptive_avg_pool2d": {"output": list(output[1:])}})
 
