@@ -76,9 +76,13 @@ def errors_of_wrong_uses():
     errors["mixes"] = error_of(mixes)
 
     def pads():
-        parts = trace(Counted(), torch.randint(2, 9, (BATCH, 5)))
+        tokens = torch.randint(2, 9, (BATCH, 5))
+        parts = trace(Counted(), tokens)
         model = BurstParallel(parts, data_parallel(parts.network, 2, BATCH))
-        model(torch.ones(BATCH, 5, dtype=torch.long), torch.zeros(BATCH, 5, dtype=torch.long))
+        targets, rows = torch.zeros(BATCH, 5, dtype=torch.long), torch.arange(BATCH)[:, None]
+        is_read = (rows >= model.samples.start) & (rows < model.samples.stop)
+        assert error_of(lambda: model(torch.where(is_read, tokens, 1), targets)) is None
+        model(torch.where(is_read & (rows == BATCH - 1), 1, tokens), targets)
 
     errors["padding"] = error_of(pads)
     return errors

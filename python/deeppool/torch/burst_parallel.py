@@ -26,6 +26,7 @@ from deeppool.torch.program import END, LayerPart, RankProgram
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
 from deeppool.tracing import Traced, TracedLayer, TraceError
+from deeppool.tracing.traced import problem_of_padding
 
 
 class BurstParallel(nn.Module):
@@ -441,8 +442,6 @@ class BurstParallel(nn.Module):
                     f"the module was traced with samples of shape {expected}, not {shape}: trace it with "
                     "samples of this shape"
                 )
-        if not self._communication.is_fake:
-            self._check_tokens(inputs[:-1])
         problem = self._traced.loss.problem_of(inputs[-1])
         if problem is not None:
             raise BurstParallelError(problem)
@@ -452,16 +451,32 @@ class BurstParallel(nn.Module):
                 "targets that are probabilities cannot be divided by positions: make a plan without "
                 "`positions` among the splits"
             )
+        if not self._communication.is_fake:
+            self._check_tokens(inputs[:-1])
         return inputs[:-1], inputs[-1]
 
     def _check_tokens(self, inputs: Sequence[torch.Tensor]) -> None:
-        if not self._traced.absent:
+        """Checks on all ranks that no rank reads padding tokens on which positions depend.
+
+        The rows that a rank does not read may be empty, so the ranks add their numbers of such tokens. A
+        rank that raised an error alone would let the others wait. On a GPU, they fail later and without a
+        message, because a look at the sums would wait for the GPU.
+        """
+        absent = sorted(self._traced.absent)
+        if not absent:
             return
-        rows = self.samples
-        try:
-            self._traced.check_tokens([one[rows.start : rows.stop] for one in inputs])
-        except TraceError as error:
-            raise BurstParallelError(str(error)) from None
+        rows = slice(self.samples.start, self.samples.stop)
+        own = [(inputs[index][rows] == token).sum() for index, token in absent]
+        sums = torch.stack([count.to(self._device) for count in own])
+        work = self._communication.sum_over_ranks(sums)
+        if work is not None:
+            work.wait()
+        is_on_cpu = self._device.type == "cpu"
+        if not is_on_cpu:
+            torch._assert_async((sums == 0).all())
+        for (_, token), count in zip(absent, sums if is_on_cpu else own):
+            if count.device.type == "cpu" and count > 0:
+                raise BurstParallelError(problem_of_padding(token))
 
     def _prepare(self, samples: Sequence[torch.Tensor]) -> Executor:
         """Creates the executor, under the settings (such as autocast) of the first iteration."""

@@ -20,6 +20,14 @@ from deeppool.tracing.refusals import CounterOf
 from deeppool.tracing.state import Watch
 
 
+def problem_of_padding(token: int) -> str:
+    """Returns the message of an error for inputs that have a padding token which they may not have."""
+    return (
+        f"the inputs have the padding token {token}, and the module was traced without it: trace it with "
+        "examples that have it, or give the positions as an argument"
+    )
+
+
 @dataclass(frozen=True)
 class TracedLayer:
     """A layer of a traced module."""
@@ -128,10 +136,7 @@ class Traced:
             if is_absent.device.type != "cpu":
                 torch._assert_async(is_absent)
             elif not is_absent:
-                raise TraceError(
-                    f"the inputs have the padding token {token}, and the module was traced without it: "
-                    "trace it with examples that have it, or give the positions as an argument"
-                )
+                raise TraceError(problem_of_padding(token))
 
     def check_unchanged(self, module: nn.Module | None = None) -> None:
         """Checks that a module has the structure that was traced.
