@@ -24,7 +24,7 @@
 //! let digits = Dataset::open(&source, &network)?;
 //! assert_eq!((digits.train().len(), digits.test().len()), (1437, 360));
 //! assert_eq!(digits.train().features(0).len(), digits.shape().elements());
-//! assert_eq!(digits.train().labels_of(0), [1]);
+//! assert_eq!(digits.train().labels_of(0), [1.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
