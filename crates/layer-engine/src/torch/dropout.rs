@@ -71,14 +71,16 @@ impl Mask {
     }
 }
 
-/// Returns the pass that multiplies each element of `source` by its factor and puts the results
-/// into `target`: the forward pass, and the backward pass with the gradients.
+/// Returns the pass that multiplies each element by its factor: the forward pass, or the backward
+/// pass with the gradients.
 pub(super) fn multiply(
     operands: LayerOperands,
-    [source, target]: [Role; 2],
+    backward: bool,
     mut mask: Mask,
     dtypes: DTypes,
 ) -> LaunchFunction {
+    let forward = [Role::Input(0), Role::Output];
+    let [source, target] = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
     Box::new(move |launch| {
         let product = operands.source(launch, source)?.flat()?.f_mul(mask.factors(launch, dtypes)?)?;
         operands.put(launch, target, &product)

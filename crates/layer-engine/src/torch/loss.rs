@@ -51,16 +51,27 @@ impl IndexConversion {
 /// probabilities, in place of the scores if the pass is in place.
 pub(super) struct CrossEntropyKernel {
     /// Operands of the pass that is prepared.
-    pub(super) operands: LayerOperands,
+    operands: LayerOperands,
     /// Conversion of the labels.
-    pub(super) labels: IndexConversion,
+    labels: IndexConversion,
     /// Number of samples of the shard.
-    pub(super) samples: i64,
+    samples: i64,
     /// Number of positions over which the loss of a sample is a mean.
-    pub(super) mean_positions: i64,
+    mean_positions: i64,
 }
 
 impl CrossEntropyKernel {
+    /// Creates the pass of a shard of `samples` samples.
+    pub(super) fn new(
+        operands: LayerOperands,
+        labels: IndexConversion,
+        samples: usize,
+        mean_positions: usize,
+    ) -> Self {
+        let [samples, mean_positions] = [samples, mean_positions].map(|count| count as i64);
+        Self { operands, labels, samples, mean_positions }
+    }
+
     fn labels(&self, launch: &Launch<'_, '_>) -> Result<(Tensor, Tensor), Failure> {
         self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
@@ -134,14 +145,25 @@ impl CrossEntropyKernel {
 /// Loss of each element of a sample against its label.
 pub(super) struct ElementwiseKernel {
     /// Operands of the pass that is prepared.
-    pub(super) operands: LayerOperands,
+    operands: LayerOperands,
     /// The loss.
-    pub(super) loss: ElementwiseLoss,
+    loss: ElementwiseLoss,
     /// Number of samples of the shard.
-    pub(super) samples: i64,
+    samples: i64,
 }
 
 impl ElementwiseKernel {
+    /// Returns the computation of a pass of a shard of `samples` samples.
+    pub(super) fn pass(
+        operands: LayerOperands,
+        loss: ElementwiseLoss,
+        samples: usize,
+        backward: bool,
+    ) -> LaunchFunction {
+        let pass = Self { operands, loss, samples: samples as i64 };
+        if backward { pass.backward() } else { pass.forward() }
+    }
+
     /// Returns the input and the labels, as a row for each sample.
     fn inputs(&self, launch: &Launch<'_, '_>) -> Result<[Tensor; 2], Failure> {
         let rows = [self.samples, -1];
@@ -150,7 +172,7 @@ impl ElementwiseKernel {
     }
 
     /// Returns the computation of the losses and the metrics, in training and evaluation.
-    pub(super) fn forward(self) -> LaunchFunction {
+    fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let [x, labels] = self.inputs(launch)?;
             let (losses, right) = match self.loss {
@@ -171,7 +193,7 @@ impl ElementwiseKernel {
     }
 
     /// Returns the computation of the gradient of the input.
-    pub(super) fn backward(self) -> LaunchFunction {
+    fn backward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let [x, labels] = self.inputs(launch)?;
             let slopes = match self.loss {

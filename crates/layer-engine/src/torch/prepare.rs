@@ -155,13 +155,13 @@ fn operation(
         LayerKind::RotaryEmbedding(rule) => sequence::rotary_embedding(operands, rule, dtypes, backward)?,
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
         LayerKind::ClassToken => sequence::class_token(operands, dtypes),
-        LayerKind::MultiHeadAttention(attention) => {
-            if backward {
-                return attention::backward(operands, layer, attention, dtypes);
-            }
+        LayerKind::MultiHeadAttention(rule) if backward => {
+            return attention::backward(operands, layer, rule, dtypes);
+        }
+        LayerKind::MultiHeadAttention(rule) => {
             let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
-            let mask = drops.then(|| Mask::new(layer, Dropout::new(attention.dropout), shard));
-            return attention::forward(operands, layer, attention, mask, dtypes);
+            let mask = drops.then(|| Mask::new(layer, Dropout::new(rule.dropout), shard));
+            return attention::forward(operands, layer, rule, mask, dtypes);
         }
         LayerKind::Recurrence(_) if backward => recurrence::backward(operands),
         LayerKind::Recurrence(rule) => recurrence::forward(operands, rule, dtypes),
@@ -189,20 +189,14 @@ fn operation(
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
             let mask = Mask::new(layer, rule.clone(), shard);
-            let forward = [Role::Input(0), Role::Output];
-            let roles = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
-            dropout::multiply(operands, roles, mask, dtypes)
+            dropout::multiply(operands, backward, mask, dtypes)
         }
-        LayerKind::ElementwiseLoss(loss) => {
-            let loss = ElementwiseKernel { operands, loss: *loss, samples: shard.samples as i64 };
-            if backward { loss.backward() } else { loss.forward() }
-        }
+        LayerKind::ElementwiseLoss(loss) => ElementwiseKernel::pass(operands, *loss, shard.samples, backward),
         LayerKind::SoftmaxCrossEntropy => {
             let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
             let labels =
                 indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), invalid);
-            let [samples, mean_positions] = [shard.samples, layer.mean_positions()].map(|count| count as i64);
-            let loss = CrossEntropyKernel { operands, labels, samples, mean_positions };
+            let loss = CrossEntropyKernel::new(operands, labels, shard.samples, layer.mean_positions());
             if backward || pass == Pass::BackwardInPlace { loss.backward() } else { loss.forward() }
         }
         _ => return Ok(None),
