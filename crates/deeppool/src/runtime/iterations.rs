@@ -270,10 +270,9 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.source.load(iteration, part, samples, &mut self.staging)?;
         let mut first = 0;
         let network = &self.loaded.network;
-        let inputs = network.inputs().map(|id| (id, network.input_elements(id)));
-        if part == BatchPart::Features
-            && let Some((input, of_input)) = { inputs }.find(|(_, all)| all.contains(&elements.start))
-        {
+        let mut inputs = network.inputs().map(|id| (id, network.input_elements(id)));
+        let input = inputs.find(|(_, all)| part == BatchPart::Features && all.contains(&elements.start));
+        if let Some((input, of_input)) = input {
             first = of_input.start;
             keep(&mut self.staging, count, of_input);
             let layout = self.device.engine.image_layout();
