@@ -158,7 +158,7 @@ pub(super) fn resize<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<()
     } else {
         let scales = node.optional_input(at).and_then(|value| builder.table(value));
         let scale = |position: usize, before: usize| match scales.as_ref()?.values.as_ref() {
-            scales @ &[batch, channels, _, _] if batch == 1.0 && channels == 1.0 => {
+            scales @ &[batch, channels, _, _] if [batch, channels].map(integer) == [Some(1); 2] => {
                 size(integer(scales[position])?)?.checked_mul(before)
             }
             _ => None,
