@@ -25,8 +25,8 @@ pub(crate) struct CheckpointArgs {
     /// Number of newest checkpoints to keep
     #[arg(long, value_name = "N", requires = "checkpoint", value_parser = within(KEPT), default_value = "2")]
     checkpoint_keep: usize,
-    /// Write a checkpoint after each epoch with the highest test accuracy so far, and keep the best
-    /// one
+    /// Write a checkpoint after each epoch with the best test results so far (the highest accuracy,
+    /// or the lowest loss if there is none), and keep the best one
     #[arg(long, requires = "checkpoint")]
     checkpoint_best: bool,
     /// Resume from the newest complete checkpoint in the folder, if there is one. Settings that
@@ -60,7 +60,7 @@ pub(crate) fn warn_of_damaged(problem: impl std::fmt::Display) {
 }
 
 /// Reads the weights of the newest valid checkpoint in a folder, or, if `best` is set, of the one
-/// with the highest test accuracy. Prints a warning for each newer checkpoint that is damaged.
+/// with the best test results. Prints a warning for each newer checkpoint that is damaged.
 ///
 /// # Errors
 /// `deeppool::Error::Checkpoint` if there is no such checkpoint.

@@ -36,7 +36,7 @@ pub(crate) struct Eval {
     /// Weights: the newest checkpoint in this folder
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
-    /// Use the checkpoint with the highest test accuracy instead of the newest one (see `train
+    /// Use the checkpoint with the best test results instead of the newest one (see `train
     /// --checkpoint-best`)
     #[arg(long, requires = "checkpoint")]
     best: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Eval {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Eval {
-    /// Evaluates the network with the given weights and prints the test accuracy.
+    /// Evaluates the network with the given weights and prints the test results.
     ///
     /// # Errors
     /// If the data set or the weights do not fit the network, or the engine fails.

@@ -26,7 +26,7 @@ pub(crate) struct Export {
     /// Parameters of the newest checkpoint in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "seed")]
     checkpoint: Option<PathBuf>,
-    /// Use the checkpoint with the highest test accuracy instead of the newest one (see `train
+    /// Use the checkpoint with the best test results instead of the newest one (see `train
     /// --checkpoint-best`)
     #[arg(long, requires = "checkpoint")]
     best: bool,

@@ -65,25 +65,22 @@ impl Models {
         };
         for network in networks {
             let name = network.name();
-            let shapes: Vec<_> = network
-                .inputs()
-                .map(|id| (network.layer(id).name(), network.layer(id).output_shape()))
+            let input = network.layer(network.input()).output_shape();
+            let further = network.inputs().skip(1).map(|id| network.layer(id));
+            let further: Vec<Value> = further
+                .map(|layer| json!({"name": layer.name(), "shape": layer.output_shape().dims()}))
                 .collect();
-            let input = shapes[0].1;
-            let further: Vec<Value> = shapes[1..]
-                .iter()
-                .map(|(name, shape)| json!({"name": name, "shape": shape.dims()}))
-                .collect();
+            let layers = network.computing_layers().len();
             shown.add_row([
                 name.to_owned(),
-                network.computing_layers().len().to_string(),
+                layers.to_string(),
                 network.parameter_count().to_string(),
                 format!("{:.3}", network.forward_flops() as f64 / 1e9),
                 format!("{:.1} MiB", network.activation_bytes() as f64 / f64::from(1 << 20)),
             ]);
             rows.push(json!({
                 "name": name, "input": input.dims(), "further_inputs": further,
-                "layers": network.computing_layers().len(), "parameters": network.parameter_count(),
+                "layers": layers, "parameters": network.parameter_count(),
                 "forward_flops": network.forward_flops(), "backward_flops": network.backward_flops(),
                 "activation_bytes": network.activation_bytes(), "opaque_layers": opaque_names(&network),
             }));

@@ -38,7 +38,7 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2"])]
     pub(crate) graph: Option<PathBuf>,
     /// Network in a config.json of the package transformers, of the families bert, gemma, gpt2,
-    /// llama, mistral, opt, qwen2, t5 (the encoder) and vit
+    /// `gpt_neo`, `gpt_neox`, llama, mistral, mixtral, opt, qwen2, roberta, t5 and vit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2", "graph"])]
     pub(crate) hf: Option<PathBuf>,
     /// Number of tokens of a sample of --hf; none for vit, which reads images

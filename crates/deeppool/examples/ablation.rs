@@ -76,7 +76,7 @@ fn questions() -> Result<Vec<Question>, Error> {
     }
     for (model, memory_limit_bytes) in [
         ("big-lstm", None),
-        ("gnmt", None),
+        ("gnmt-in-chunks", None),
         ("wrn-101-2", Some(4_000_000_000)),
         ("vgg16", Some(3_500_000_000)),
     ] {

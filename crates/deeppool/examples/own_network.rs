@@ -35,7 +35,7 @@ fn network() -> Result<LayerGraph, GraphError> {
     let x = net.add("pool", AdaptiveAvgPool2d { output: [2, 2] }, [x])?;
     let x = net.add("flatten", LayerKind::Flatten, [x])?;
     let x = net.add("fc", Linear::new(10), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 
@@ -44,8 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dataset = Dataset::digits()?;
     // The convolutions run on two ranks, the layers after them on one.
     let gpus: Vec<usize> = network
-        .layers()
-        .skip(1)
+        .computing_layers()
         .map(|(_, layer)| if layer.output_shape().as_image().is_some() { 2 } else { 1 })
         .collect();
     let placement = Placement::first_ranks(&network, 2, &gpus)?;

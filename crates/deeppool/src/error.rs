@@ -114,8 +114,8 @@ pub enum Error {
     },
     /// A layer that is no embedding reads or computes tokens, which 16 bits cannot represent.
     #[error(
-        "in bf16 only embeddings can read tokens, and from the network's input, but layer `{layer}` reads or \
-         computes them: give --precision f32 or tf32"
+        "in bf16 only embeddings can read tokens, and from an input of the network, but layer `{layer}` \
+         reads or computes them: give --precision f32 or tf32"
     )]
     Tokens {
         /// Name of the layer.

@@ -78,15 +78,13 @@ impl ImageLayout {
         let matrices = match (role, layer.kind()) {
             (Role::Input(slot) | Role::InputGradient(slot), _) => images(layer.input_shapes().get(slot)?)?,
             (Role::Output | Role::OutputGradient, _) => images(layer.output_shape())?,
-            (Role::Parameters | Role::ParameterGradient, LayerKind::Conv2d(conv)) => {
-                let (channels, ..) = layer.input_shapes().first()?.as_image()?;
-                let [height, width] = conv.kernel;
-                Matrices { count: conv.out_channels, rows: channels / conv.groups, columns: height * width }
-            }
-            (Role::Parameters | Role::ParameterGradient, LayerKind::ConvTranspose2d(conv)) => {
-                let (channels, ..) = layer.input_shapes().first()?.as_image()?;
-                let [height, width] = conv.kernel;
-                Matrices { count: channels, rows: conv.out_channels / conv.groups, columns: height * width }
+            (
+                Role::Parameters | Role::ParameterGradient,
+                LayerKind::Conv2d(_) | LayerKind::ConvTranspose2d(_),
+            ) => {
+                let parameters = layer.parameters();
+                let &[count, rows, height, width] = &parameters.first()?.dims[..] else { return None };
+                Matrices { count, rows, columns: height * width }
             }
             _ => return None,
         };

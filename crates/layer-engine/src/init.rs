@@ -10,7 +10,8 @@ use crate::random::{Purpose, RandomStream};
 /// (LeCun et al., "Efficient BackProp", 1998). Biases and class tokens are 0. Normalisations and
 /// learned factors start with factors of 1. The fan-in of an embedding is its number of features.
 /// Weights of recurrences are uniform within `sqrt(1 / fan in)`, as in PyTorch: a product is added
-/// at each position.
+/// at each position. The vector of an additive attention has one output; if it is normalised, its
+/// factor is `sqrt(1 / units)`, as in the code of GNMT.
 ///
 /// The values depend only on the seed and the name of each parameter.
 #[must_use]
@@ -23,14 +24,23 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
         LayerKind::RmsNorm(norm) => Some(if norm.unit_offset { 0.0 } else { 1.0 }),
         _ => None,
     };
+    let is_additive = matches!(layer.kind(), LayerKind::AdditiveAttention(_));
     let mut values = Vec::with_capacity(layer.parameter_count());
     for parameter in &parameters {
         let elements = parameter.elements();
         match (&*parameter.name, of_norm) {
             ("weight", Some(weight)) => values.extend(std::iter::repeat_n(weight, elements)),
-            ("weight", None) if *layer.kind() != LayerKind::ClassToken => {
+            ("normalize_scalar", None) if is_additive => {
+                values.push((layer.input_shapes()[0].innermost() as f64).sqrt().recip());
+            }
+            ("weight" | "linear_att" | "gate_up_proj" | "up_proj" | "down_proj", None)
+                if *layer.kind() != LayerKind::ClassToken =>
+            {
                 let fan_in = match layer.kind() {
-                    LayerKind::PositionEmbedding(_) => parameter.dims[2..].iter().product(),
+                    LayerKind::AdditiveAttention(_) => parameter.dims[0],
+                    LayerKind::PositionEmbedding(_) | LayerKind::MixtureOfExperts(_) => {
+                        parameter.dims[2..].iter().product()
+                    }
                     LayerKind::ConvTranspose2d(conv) => transposed_fan_in(conv, parameter.dims[0]),
                     _ => parameter.dims[1..].iter().product(),
                 };

@@ -14,7 +14,8 @@ pub enum Role {
     /// gradient of the input.
     Input(usize),
     /// Index of the class of each sample, or of each position of a sequence: `samples x label
-    /// count`.
+    /// count`. With an ignored label, the weight of the sample follows its labels: `samples x
+    /// (label count + 1)`, see `Layer::label_elements`.
     Labels,
     /// All parameters of the layer, concatenated in the order of `Layer::parameters`.
     Parameters,
@@ -36,7 +37,8 @@ pub enum Role {
     GradientMoments,
     /// Two elements: the loss summed over the shard's samples, and the number of samples classified
     /// correctly. A sequence counts as the fraction of its positions that are correct, several
-    /// probabilities as the fraction on the right side of one half. Zero for a mean squared error.
+    /// probabilities as the fraction on the right side of one half. Both are multiplied by the
+    /// weight of the sample, if it has one. Zero for a mean squared error.
     /// Those of the parts of a loss add up to those of the whole layer.
     Metrics,
     /// Gradient of the output: `samples x output shape`.
@@ -56,7 +58,7 @@ impl Role {
             Self::Input(slot) | Self::InputGradient(slot) => {
                 samples * layer.input_shapes().get(slot).map_or(0, layer_graph::Shape::elements)
             }
-            Self::Labels => samples * layer.label_count(),
+            Self::Labels => samples * layer.label_elements(),
             Self::Parameters | Self::ParameterGradient => layer.parameter_count(),
             Self::Statistics => layer.statistics().iter().map(layer_graph::LayerTensor::elements).sum(),
             Self::Output | Self::OutputGradient => output,
@@ -69,8 +71,10 @@ impl Role {
                 LayerKind::MultiHeadAttention(attention) => {
                     samples * attention.heads * layer.output_shape().elements() / features(layer)
                 }
+                LayerKind::AdditiveAttention(attention) => samples * attention.saved(layer.input_shapes()),
                 LayerKind::Recurrence(rule) => output * rule.cell.saved(),
-                LayerKind::SoftmaxCrossEntropy => samples * layer.input_shapes()[0].elements(),
+                LayerKind::SoftmaxCrossEntropy(_) => samples * layer.input_shapes()[0].elements(),
+                LayerKind::MixtureOfExperts(rule) => samples * rule.saved(layer.input_shapes()),
                 LayerKind::Opaque(opaque) => samples * saved_elements(opaque),
                 _ => 0,
             },
@@ -160,7 +164,7 @@ impl Signature {
                 (vec![Input(0), OutputGradient], vec![ParameterGradient])
             }
             (K::Opaque(opaque), _) => return Self::of_opaque(layer, opaque, pass),
-            (K::SoftmaxCrossEntropy, _) => return Self::of_cross_entropy(pass),
+            (K::SoftmaxCrossEntropy(_), _) => return Self::of_cross_entropy(pass),
             (K::ElementwiseLoss(_), Pass::Forward | Pass::Infer) => {
                 (vec![Input(0), Labels], vec![Output, Metrics])
             }
@@ -168,6 +172,7 @@ impl Signature {
                 (vec![Input(0), Labels, OutputGradient], vec![InputGradient(0)])
             }
             (K::MultiHeadAttention(_), _) => return Self::of_attention(layer, pass),
+            (K::MixtureOfExperts(_) | K::AdditiveAttention(_), _) => return Self::of_all_inputs(layer, pass),
             (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
             (K::BatchNorm(_), Pass::Forward) => {
                 (vec![Input(0), Parameters, Moments], vec![Output, Saved, Statistics])
@@ -257,6 +262,25 @@ impl Signature {
             Pass::BackwardParameters if learns => {
                 (inputs.chain(for_gradients).collect(), vec![ParameterGradient])
             }
+            _ => return None,
+        };
+        Some(Self { reads, writes })
+    }
+
+    /// Returns the operands of a pass of a layer with parameters that reads all of its inputs, also
+    /// for its gradients.
+    fn of_all_inputs(layer: &Layer, pass: Pass) -> Option<Self> {
+        use Role::{Input, InputGradient, Output, OutputGradient, ParameterGradient, Parameters, Saved};
+        let slots = 0..layer.input_shapes().len();
+        let inputs: Vec<_> = slots.clone().map(Input).chain([Parameters]).collect();
+        let for_gradients = || [&inputs[..], &[Saved, OutputGradient]].concat();
+        let (reads, writes) = match pass {
+            Pass::Forward => (inputs, vec![Output, Saved]),
+            Pass::Infer => (inputs, vec![Output]),
+            Pass::Backward => {
+                (for_gradients(), slots.map(InputGradient).chain([ParameterGradient]).collect())
+            }
+            Pass::BackwardParameters => (for_gradients(), vec![ParameterGradient]),
             _ => return None,
         };
         Some(Self { reads, writes })

@@ -331,7 +331,7 @@ impl LayerGraph {
     /// let mut network = LayerGraph::new("network", Shape::features(4))?;
     /// let relu = network.add("relu", LayerKind::Relu, [network.input()])?;
     /// let scores = network.add("fc", Linear::new(2), [relu])?;
-    /// network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores])?;
+    /// network.add("loss", LayerKind::CROSS_ENTROPY, [scores])?;
     /// assert_eq!(network.needs_gradient(), [false, false, true, true]);
     /// # Ok::<(), layer_graph::GraphError>(())
     /// ```

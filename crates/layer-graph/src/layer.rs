@@ -126,8 +126,23 @@ impl Layer {
                 let weight = LayerTensor::new("weight", [gates, width]);
                 std::iter::once(weight).chain(bias(rule.bias, gates)).collect()
             }
+            LayerKind::MixtureOfExperts(rule) => {
+                let (features, rows) = (self.inputs[0].innermost(), rule.inner_rows());
+                let first = if rule.gated { "gate_up_proj" } else { "up_proj" };
+                vec![
+                    LayerTensor::new(first, [rule.experts, rows, features]),
+                    LayerTensor::new("down_proj", [rule.experts, features, rule.width]),
+                ]
+            }
             LayerKind::MultiHeadAttention(MultiHeadAttention { heads, relative: Some(relative), .. }) => {
                 vec![LayerTensor::new("relative_attention_bias.weight", [relative.buckets, *heads])]
+            }
+            LayerKind::AdditiveAttention(attention) => {
+                let units = self.inputs[0].innermost();
+                let vector = [LayerTensor::new("linear_att", [units])];
+                let normal =
+                    [LayerTensor::new("normalize_scalar", [1]), LayerTensor::new("normalize_bias", [units])];
+                vector.into_iter().chain(normal.into_iter().filter(|_| attention.normalised)).collect()
             }
             LayerKind::Opaque(opaque) => opaque.parameters.clone(),
             _ => Vec::new(),
@@ -159,7 +174,8 @@ impl Layer {
     /// their key is the layer's name. The input projection of an attention, a linear layer whose
     /// name ends in `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`. For
     /// level 0 of a recurrent module `lstm`, the layer `lstm.ih_l0` has the keys
-    /// `lstm.weight_ih_l0` and `lstm.bias_ih_l0`, and `lstm.hh_l0` those with `hh`.
+    /// `lstm.weight_ih_l0` and `lstm.bias_ih_l0`, and `lstm.hh_l0` those with `hh`. Those of the
+    /// reverse direction end in `_reverse`.
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
@@ -180,11 +196,30 @@ impl Layer {
     #[must_use]
     pub fn label_count(&self) -> usize {
         match &self.kind {
-            LayerKind::SoftmaxCrossEntropy => self.inputs[0].elements() / self.inputs[0].innermost(),
+            LayerKind::SoftmaxCrossEntropy(_) => self.inputs[0].elements() / self.inputs[0].innermost(),
             LayerKind::ElementwiseLoss(_) => self.inputs[0].elements(),
             LayerKind::Opaque(opaque) => opaque.labels.unwrap_or_default(),
             _ => 0,
         }
+    }
+
+    /// Returns the label of positions that a [`LayerKind::SoftmaxCrossEntropy`] ignores, if it
+    /// ignores one.
+    #[must_use]
+    pub fn ignored_label(&self) -> Option<i32> {
+        match &self.kind {
+            LayerKind::SoftmaxCrossEntropy(rule) => rule.ignored_label,
+            _ => None,
+        }
+    }
+
+    /// Returns the number of elements that a loss reads for each sample besides its scores: the
+    /// labels and, if it [ignores](Self::ignored_label) one, the weight of the sample. The loss of
+    /// a sample, a mean over its positions, is multiplied by its weight: the number of positions of
+    /// the batch divided by the number of those that are not ignored.
+    #[must_use]
+    pub fn label_elements(&self) -> usize {
+        self.label_count() + usize::from(self.ignored_label().is_some())
     }
 
     /// Returns the number of learned parameters (scalars).
@@ -221,9 +256,12 @@ impl Layer {
     /// - root-mean-square normalisation: 4
     /// - GELU, `SiLU`, sigmoid and hyperbolic tangent: 10
     /// - recurrence, beside its products: 58 for an LSTM, 38 for a GRU
+    /// - additive attention: 13 for each pair of a query and a key and each unit
     ///
     /// Attention counts both of its products in full, whether or not it is causal; with a window,
-    /// those of as many keys for each query. Larger numbers than `u64::MAX` are `u64::MAX`.
+    /// those of as many keys for each query. A mixture of experts counts the experts that are
+    /// chosen for each position; with a capacity, at most as many as it allows. Larger numbers than
+    /// `u64::MAX` are `u64::MAX`.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         let outputs = self.output.elements() as u64;
@@ -256,6 +294,9 @@ impl Layer {
                 let products = times(inputs, times(2, width).saturating_add(u64::from(rule.bias)));
                 products.saturating_add(times(outputs, rule.cell.flops()))
             }
+            LayerKind::MixtureOfExperts(rule) => {
+                rule.sizes(&self.inputs).map_or(0, |sizes| rule.flops(sizes))
+            }
             LayerKind::BatchNorm(_) => times(6, inputs),
             LayerKind::LayerNorm(_) | LayerKind::GroupNorm(_) => times(8, inputs),
             LayerKind::RmsNorm(_) => times(4, inputs),
@@ -285,12 +326,20 @@ impl Layer {
                 let of_score = 5 + u64::from(attention.relative.is_some() || attention.alibi.is_some());
                 times(times(4, outputs), keys).saturating_add(times(of_score, scores))
             }
+            LayerKind::AdditiveAttention(attention) => {
+                let (weights, units, features) = attention.sizes(&self.inputs).map_or((0, 0, 0), |sizes| {
+                    (sizes.weights() as u64, sizes.units as u64, sizes.features as u64)
+                });
+                // The function, a sum, and a product that is added to a sum; the softmax; the mean.
+                let of_weight = times(13, units).saturating_add(5).saturating_add(times(2, features));
+                times(weights, of_weight)
+            }
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
                 times(outputs, times(pool.kernel[0] as u64, pool.kernel[1] as u64))
             }
             LayerKind::AdaptiveAvgPool2d(_) => inputs.max(outputs),
             LayerKind::Add => times(outputs, self.inputs.len() as u64 - 1),
-            LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => times(5, inputs),
+            LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy(_) => times(5, inputs),
             LayerKind::ElementwiseLoss(ElementwiseLoss::MeanSquaredError) => times(3, inputs),
             LayerKind::ElementwiseLoss(ElementwiseLoss::BinaryCrossEntropy) => times(10, inputs),
             LayerKind::Opaque(opaque) => opaque.forward.flops,
@@ -316,9 +365,11 @@ impl Layer {
             | LayerKind::Multiply
             | LayerKind::Scale(Scale::Features | Scale::Channels)
             | LayerKind::Recurrence(_)
-            | LayerKind::MultiHeadAttention(_) => self.forward_flops().saturating_mul(2),
+            | LayerKind::MixtureOfExperts(_)
+            | LayerKind::MultiHeadAttention(_)
+            | LayerKind::AdditiveAttention(_) => self.forward_flops().saturating_mul(2),
             LayerKind::Embedding(_) => self.output.elements() as u64,
-            LayerKind::SoftmaxCrossEntropy => (self.inputs[0].elements() as u64).saturating_mul(2),
+            LayerKind::SoftmaxCrossEntropy(_) => (self.inputs[0].elements() as u64).saturating_mul(2),
             LayerKind::Opaque(opaque) => opaque.backward.flops,
             _ => self.forward_flops(),
         }
@@ -326,8 +377,10 @@ impl Layer {
 }
 
 /// Returns whether the last part of a layer's name is that of a recurrent module's products, such
-/// as `ih_l0`. It is then part of the keys, also of other linear layers of this name.
+/// as `ih_l0` or `ih_l0_reverse`. It is then part of the keys, also of other linear layers of this
+/// name.
 fn is_of_recurrent_module(part: &str) -> bool {
+    let part = part.strip_suffix("_reverse").unwrap_or(part);
     let number = part.strip_prefix("ih_l").or_else(|| part.strip_prefix("hh_l"));
     number.is_some_and(|number| number.parse::<usize>().is_ok())
 }

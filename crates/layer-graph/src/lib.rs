@@ -18,11 +18,12 @@ pub mod zoo;
 pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
 pub use kind::{
-    AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, ConvTranspose2d, Dropout, ElementwiseLoss,
-    Embedding, GroupNorm, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm,
-    MultiHeadAttention, Opaque, OpaquePass, Pad, Permute, Pool2d, PositionEmbedding, Recurrence,
-    RecurrenceSizes, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling,
-    Scale, Select, Slice,
+    AdaptiveAvgPool2d, AdditiveAttention, AdditiveSizes, AttentionSizes, BatchNorm, Conv2d, ConvTranspose2d,
+    Dropout, ElementwiseLoss, Embedding, ExpertActivation, ExpertSizes, GroupNorm, LayerKind, LayerNorm,
+    LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MixtureOfExperts, MultiHeadAttention, Opaque,
+    OpaquePass, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell,
+    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Slice,
+    SoftmaxCrossEntropy,
 };
 pub use layer::Layer;
 #[cfg(feature = "onnx")]

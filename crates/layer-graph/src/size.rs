@@ -29,11 +29,17 @@ impl NetworkSize {
             GraphError::Shape { layer: layer.name().into(), problem }
         };
         let (passes, saved) = match layer.kind() {
-            LayerKind::Opaque(opaque) => ([opaque.forward, opaque.backward], opaque.saved_bytes),
+            LayerKind::Opaque(opaque) => ([opaque.forward, opaque.backward], opaque.saved_bytes / 4),
+            LayerKind::MixtureOfExperts(rule) => {
+                (Default::default(), rule.saved(layer.input_shapes()) as u64)
+            }
+            LayerKind::AdditiveAttention(rule) => {
+                (Default::default(), rule.saved(layer.input_shapes()) as u64)
+            }
             _ => Default::default(),
         };
         let outputs = layer.output_shape().elements() as u64;
-        let activations = self.activations.saturating_add(outputs).saturating_add(saved / 4);
+        let activations = self.activations.saturating_add(outputs).saturating_add(saved);
         if activations > MAX_ACTIVATIONS {
             return Err(too_large("elements of activations a sample", MAX_ACTIVATIONS));
         }

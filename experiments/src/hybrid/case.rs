@@ -18,6 +18,9 @@ pub(super) const MAX_WORKER_GPUS: usize = 4;
 pub(super) struct Case {
     /// Name of the network.
     pub(super) model: &'static str,
+    /// Name of the graph in the zoo. Recurrent networks are cut into chunks of time steps, so that
+    /// layers on different GPUs work on different chunks at the same time.
+    graph: &'static str,
     /// Display name of the network.
     pub(super) title: &'static str,
     /// Number of samples of an iteration that each worker processes. It does not depend on the
@@ -37,6 +40,7 @@ pub(super) struct Case {
 pub(super) const CASES: [Case; 4] = [
     Case {
         model: "inception-v3",
+        graph: "inception-v3",
         title: "Inception-V3",
         samples: 64,
         curve: Some("resnet-50"),
@@ -45,6 +49,7 @@ pub(super) const CASES: [Case; 4] = [
     },
     Case {
         model: "gnmt",
+        graph: "gnmt-in-chunks",
         title: "GNMT",
         samples: 64,
         curve: Some("gnmt"),
@@ -53,6 +58,7 @@ pub(super) const CASES: [Case; 4] = [
     },
     Case {
         model: "big-lstm",
+        graph: "big-lstm",
         title: "BigLSTM",
         samples: 128,
         curve: None,
@@ -61,6 +67,7 @@ pub(super) const CASES: [Case; 4] = [
     },
     Case {
         model: "resnet-50",
+        graph: "resnet-50",
         title: "ResNet-50",
         samples: 64,
         curve: Some("resnet-50"),
@@ -88,7 +95,7 @@ impl Case {
     /// # Errors
     /// If either is not built in.
     pub(super) fn load(&self) -> anyhow::Result<LoadedCase> {
-        let network = Arc::new(zoo::model(self.model)?);
+        let network = Arc::new(zoo::model(self.graph)?);
         let curve = self.curve.map(EpochCurve::named).transpose()?;
         Ok(LoadedCase { case: *self, title: self.title.into(), network, curve })
     }

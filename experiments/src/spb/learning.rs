@@ -121,7 +121,7 @@ fn residual_network(dataset: &Dataset) -> Result<LayerGraph, GraphError> {
     x = net.add("pool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     x = net.add("fc", Linear::new(dataset.classes().unwrap_or_default()), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

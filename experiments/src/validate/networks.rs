@@ -157,6 +157,6 @@ fn normalised(
 /// Adds a linear layer to the classes and the loss.
 fn classified(mut net: LayerGraph, x: LayerId) -> Result<LayerGraph, GraphError> {
     let x = net.add("classes", Linear::new(CLASSES), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

@@ -137,7 +137,7 @@ fn odd_samples_that_move_are_an_error() {
     let mut network = LayerGraph::new("odd", Shape::features(5)).unwrap();
     let odd = network.add("odd", Linear::new(7), [network.input()]).unwrap();
     let scores = network.add("scores", Linear::new(4), [odd]).unwrap();
-    network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    network.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     let lower = |ranks: [usize; 3], precision| {
         let ranks = ranks.map(|rank| vec![rank]).to_vec();
         let placement = Placement::new(&network, 2, ranks).unwrap();
@@ -162,7 +162,7 @@ fn tokens_that_other_layers_than_embeddings_read_are_an_error() {
     let words = network.add("flat", LayerKind::Flatten, [words]).unwrap();
     let values = network.add("values", Linear::new(16), [input]).unwrap();
     let sum = network.add("sum", LayerKind::Add, [words, values]).unwrap();
-    network.add("loss", LayerKind::SoftmaxCrossEntropy, [sum]).unwrap();
+    network.add("loss", LayerKind::CROSS_ENTROPY, [sum]).unwrap();
     let placement = Placement::single(&network).unwrap();
     let lower = |lowering| lower_training(&network, &placement, 4, &lowering);
     assert!(lower(LowerOptions::default()).is_ok());

@@ -70,7 +70,7 @@ fn random_network(seed: u64) -> LayerGraph {
     let b = net.add("b", Linear::new(64), [a]).unwrap();
     let c = net.add_tied("c", Linear::new(64), [b], b).unwrap();
     let scores = net.add("fc", Linear::new(10), [c]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     net
 }
 
@@ -209,7 +209,7 @@ fn evaluator_matches_simulator_for_an_output_that_is_read_twice() {
     let ends = net.add("ends", LayerKind::Concat, [twice, beside]).unwrap();
     let flat = net.add("flat", LayerKind::Flatten, [ends]).unwrap();
     let scores = net.add("scores", Linear::new(10), [flat]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     let ranks: [&[usize]; 7] = [&[1], &[0], &[0, 1], &[0], &[0], &[0], &[0]];
     let order = net.computing_layers().map(|(id, _)| id);
     // `twice` is the later of the two, so its gradient is the first.

@@ -48,7 +48,7 @@ fn branches(seed: u64) -> LayerGraph {
     let joined = net.add("joined", LayerKind::Concat, ends).unwrap();
     let flat = net.add("flat", LayerKind::Flatten, [joined]).unwrap();
     let scores = net.add("fc", Linear::new(10), [flat]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     net
 }
 

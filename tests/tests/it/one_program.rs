@@ -29,7 +29,7 @@ fn forked() -> LayerGraph {
     let joined = net.add("joined", LayerKind::Concat, [sum, a, sum]).unwrap();
     let flat = net.add("flatten", LayerKind::Flatten, [joined]).unwrap();
     let scores = net.add("fc", Linear::new(10), [flat]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     net
 }
 

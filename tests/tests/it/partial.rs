@@ -143,7 +143,7 @@ pub(crate) fn equal_layers(count: usize) -> LayerGraph {
     for index in 0..count {
         x = net.add(format!("fc{index}"), Linear::new(10), [x]).unwrap();
     }
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x]).unwrap();
     net
 }
 

@@ -18,7 +18,7 @@ fn branches() -> LayerGraph {
     let c2 = net.add("c2", Linear::new(12), [c]).unwrap();
     let joined = net.add("joined", LayerKind::Add, [a2, b, c2]).unwrap();
     let scores = net.add("fc", Linear::new(10), [joined]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     net
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 #[cfg(feature = "mpi")]
-use layer_graph::{Division, NetworkSplits, Split, Values, zoo};
+use layer_graph::{Division, NetworkSplits, Split, zoo};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -36,9 +36,8 @@ pub(crate) fn random_split_plan(folder: &Path, ranks: usize) {
     let mut below = |limit: usize| random.next_u32() as usize % limit;
     for (layer, (id, _)) in plan["layers"].as_array_mut().unwrap().iter_mut().zip(network.computing_layers())
     {
-        let reads_input = network.producers(id).contains(&network.input());
         let mut possible = splits.splits(id);
-        possible.retain(|&split| !reads_input || splits.values(id, split).input != Values::Ranges);
+        possible.retain(|&split| !splits.divides_input(id, split));
         let mut left: Vec<usize> = (0..ranks).collect();
         let mut count = 1 + below(ranks);
         if !possible.is_empty() {

@@ -51,7 +51,8 @@ fn wrong_configurations_are_refused_in_one_line() {
     refused(
         path,
         &format!("plan --hf mamba.json --sequence 16 {plan}"),
-        "known families: bert, gemma, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, qwen2, roberta, t5, vit",
+        "known families: bert, gemma, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, qwen2, roberta, \
+             t5, vit",
     );
     refused(path, &format!("plan --hf none.json --sequence 16 {plan}"), "none.json");
     for network in ["--model vgg16", "--model gpt2 --blocks 2", "--graph g.json", "--problem p.json"] {

@@ -60,7 +60,7 @@ fn opaque_layers_are_planned_simulated_and_reported() {
 fn recurrent_networks_are_faster_on_two_gpus() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
-    for (model, at_least) in [("gnmt", 1.6), ("big-lstm", 1.7)] {
+    for (model, at_least) in [("gnmt-in-chunks", 1.6), ("big-lstm", 1.7)] {
         let size = format!("--model {model} --device a100 --gpus 2 --batch 128 --gpu-counts 1");
         let planned = json(folder, &format!("plan {size} -o plan.json --json"));
         let time = |report: &Value, field: &str| report[field].as_f64().unwrap();
@@ -99,7 +99,7 @@ fn engines_reject_opaque_layers() {
     let mut net = LayerGraph::new("net", Shape::features(64)).unwrap();
     let x = net.add("fc", Linear::new(10), [net.input()]).unwrap();
     let x = net.add("act", Opaque::new("swish", Shape::features(10)), [x]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x]).unwrap();
     fs::write(folder.path().join("net.json"), net.to_json()).unwrap();
     let expected = "cannot run layer `act`: only the cost of its operation `swish` is known";
     let train = "train --graph net.json --data synthetic --ranks 2 --batch 4 --iterations 1";

@@ -68,7 +68,8 @@ impl TargetRun {
 /// or to the end of the configured length. `progress` receives the progress of the run.
 ///
 /// # Errors
-/// [`Error::Setting`] if the target is not above 0 and at most 1. [`Error::Stopped`] if the run was
+/// [`Error::Setting`] if the target is not above 0 and at most 1, or the network's loss has no
+/// accuracy. [`Error::Stopped`] if the run was
 /// stopped. Those of [`train`], except for a loss that is not finite, which is an [`Outcome`].
 pub fn train_to_target(
     config: &TrainConfig<'_>,

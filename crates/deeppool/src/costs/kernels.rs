@@ -170,7 +170,7 @@ impl Product {
                     depth: channels * conv.kernel[0] * conv.kernel[1],
                 })
             }
-            // A row for each pixel of the input, which is the output of the transposed convolution.
+            // A row for each pixel of the output, to which `positions` taps of a kernel contribute.
             LayerKind::ConvTranspose2d(conv) => {
                 let (channels, height, width) = input.as_image()?;
                 let (filters, taps) = (conv.out_channels / conv.groups, conv.kernel[0] * conv.kernel[1]);
@@ -193,6 +193,18 @@ impl Product {
             LayerKind::Recurrence(_) => {
                 let (columns, width) = (input.innermost(), output.innermost());
                 Some(Self { count: 1, rows: samples, columns, input: [samples, width], depth: width })
+            }
+            // The first product of each expert, for its share of the positions.
+            LayerKind::MixtureOfExperts(rule) => {
+                let sizes = rule.sizes(layer.input_shapes())?;
+                let rows = (samples * sizes.pairs).div_ceil(rule.experts);
+                Some(Self {
+                    count: rule.experts,
+                    rows,
+                    columns: rule.inner_rows(),
+                    input: [rows, sizes.features],
+                    depth: sizes.features,
+                })
             }
             // A block has the scores of a tile of queries, for any number of keys.
             LayerKind::MultiHeadAttention(attention) => {

@@ -50,7 +50,7 @@ fn load_part(folder: &Path, names: &[&str]) -> Result<Samples, DataError> {
         let records = bytes.chunks_exact(RECORD_BYTES);
         let first = labels.len();
         labels.extend(records.clone().map(|record| f32::from(record[0])));
-        check_labels(&labels[first..], 1, Some(CLASSES), origin)?;
+        check_labels(&labels[first..], 1, (Some(CLASSES), None), origin)?;
         features.reserve(records.len() * PIXELS);
         records.for_each(|record| standardiser.append(&record[1..], &mut features));
     }

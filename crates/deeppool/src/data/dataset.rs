@@ -10,13 +10,14 @@ use super::{DataError, Samples};
 
 /// Labelled samples of one shape, split into a training part and a held-out test part.
 ///
-/// Both parts have samples, all of the data set's shape, every label is a class if the data set has
-/// classes, and every number is finite.
+/// Both parts have samples, all of the data set's shape, every label is a class or the ignored
+/// label if the data set has classes, and every number is finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     name: String,
     shape: Shape,
     classes: Option<usize>,
+    ignored_label: Option<i32>,
     train: Samples,
     test: Samples,
     hash: Hash,
@@ -47,7 +48,22 @@ impl Dataset {
         train: Samples,
         test: Samples,
     ) -> Result<Self, DataError> {
-        let (name, classes) = (name.into(), classes.into());
+        Self::with_ignored_label(name, shape, (classes.into(), None), train, test)
+    }
+
+    /// Creates a data set as [`new`](Self::new) does, of which labels may also be the ignored one:
+    /// that of positions without a target. `classes` are the number of classes and this label.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_ignored_label(
+        name: impl Into<String>,
+        shape: Shape,
+        classes: (Option<usize>, Option<i32>),
+        train: Samples,
+        test: Samples,
+    ) -> Result<Self, DataError> {
+        let name = name.into();
         for (part, samples) in [("training", &train), ("test", &test)] {
             let origin = || format!("{part} part of data set `{name}`");
             if samples.is_empty() {
@@ -62,7 +78,8 @@ impl Dataset {
             check_labels(samples.labels(), samples.label_count(), classes, origin)?;
             check_finite(samples, origin)?;
         }
-        Ok(Self { name, shape, classes, train, test, hash: Hash::default() })
+        let (classes, ignored_label) = classes;
+        Ok(Self { name, shape, classes, ignored_label, train, test, hash: Hash::default() })
     }
 
     /// Checks that a batch of `batch` samples is not larger than the training part.
@@ -93,6 +110,12 @@ impl Dataset {
     #[must_use]
     pub fn classes(&self) -> Option<usize> {
         self.classes
+    }
+
+    /// Label of positions without a target, if there may be such positions.
+    #[must_use]
+    pub fn ignored_label(&self) -> Option<i32> {
+        self.ignored_label
     }
 
     /// The samples of the training part.
@@ -127,7 +150,7 @@ fn add_samples(hash: &mut Sha256, samples: &Samples, has_classes: bool) {
         bytes.clear();
         bytes.extend(samples.features(sample).iter().flat_map(|value| value.to_le_bytes()));
         let of_label =
-            |label: &f32| if has_classes { (*label as u32).to_le_bytes() } else { label.to_le_bytes() };
+            |label: &f32| if has_classes { (*label as i32).to_le_bytes() } else { label.to_le_bytes() };
         bytes.extend(samples.labels_of(sample).iter().flat_map(of_label));
         hash.update(&bytes);
     }
@@ -146,18 +169,20 @@ pub(super) fn elements(shape: &Shape) -> Option<usize> {
     product.filter(|&count| count > 0 && !shape.dims().is_empty())
 }
 
-/// Checks that every label is one of `classes` classes, or else a finite number. Each sample has
-/// `label_count` consecutive labels. `origin` returns the name of the file or part for the error.
+/// Checks that every label is one of `classes` classes or the ignored label, or, without classes, a
+/// finite number. Each sample has `label_count` consecutive labels. `origin` returns the name of
+/// the file or part for the error.
 ///
 /// # Errors
 /// [`DataError::Label`] with the first label that is not.
 pub(super) fn check_labels(
     labels: &[f32],
     label_count: usize,
-    classes: Option<usize>,
+    (classes, ignored): (Option<usize>, Option<i32>),
     origin: impl FnOnce() -> String,
 ) -> Result<(), DataError> {
     let is_valid = |label: f32| match classes {
+        Some(_) if label.fract() == 0.0 && Some(label as i32) == ignored => true,
         Some(classes) => label.fract() == 0.0 && label >= 0.0 && (label as usize) < classes,
         None => label.is_finite(),
     };

@@ -240,6 +240,26 @@ pub enum DataError {
         /// Number of classes of the loss layer, if it has any.
         expected: Option<usize>,
     },
+    /// The loss layer ignores another label than the data set has for positions without a target,
+    /// or none.
+    #[error(
+        "data set `{dataset}` has label {} without a class, but layer `{layer}` of network `{network}` \
+         {}: set its `ignored_label`",
+        found.unwrap_or_default(),
+        match expected { Some(label) => format!("ignores {label}"), None => "ignores none".into() }
+    )]
+    IgnoredLabel {
+        /// Name of the data set.
+        dataset: String,
+        /// Label of the data set without a class.
+        found: Option<i32>,
+        /// Name of the network.
+        network: String,
+        /// Name of the loss layer.
+        layer: String,
+        /// Label that the loss layer ignores, if it ignores one.
+        expected: Option<i32>,
+    },
     /// The network classifies another number of positions of a sequence than the data set has
     /// labels per sample.
     #[error(

@@ -10,8 +10,8 @@ impl Dataset {
     /// the data, and all features are numbers of tokens if an embedding reads them.
     ///
     /// # Errors
-    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`],
-    /// [`DataError::Token`] or [`DataError::NoLoss`].
+    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::IgnoredLabel`],
+    /// [`DataError::LabelCount`], [`DataError::Token`] or [`DataError::NoLoss`].
     ///
     /// [samples' shape]: LayerGraph::sample_shape
     pub fn fits(&self, network: &LayerGraph) -> Result<(), DataError> {
@@ -38,6 +38,15 @@ impl Dataset {
                     network,
                     layer: layer_name,
                     expected: classes,
+                });
+            }
+            if self.ignored_label().is_some() && self.ignored_label() != layer.ignored_label() {
+                return Err(DataError::IgnoredLabel {
+                    dataset: dataset_name,
+                    found: self.ignored_label(),
+                    network,
+                    layer: layer_name,
+                    expected: layer.ignored_label(),
                 });
             }
             if layer.label_count() != labels {
@@ -100,7 +109,7 @@ pub(super) fn vocabulary(network: &LayerGraph, input: LayerId) -> Option<(&Layer
 /// numbers.
 pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, Option<usize>)> {
     network.layers().filter_map(|(_, layer)| match (layer.kind(), layer.input_shapes()) {
-        (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, Some(scores.innermost()))),
+        (LayerKind::SoftmaxCrossEntropy(_), [scores]) => Some((layer, Some(scores.innermost()))),
         (LayerKind::ElementwiseLoss(_), _) => Some((layer, None)),
         _ => None,
     })

@@ -9,11 +9,12 @@
 //! | `synthetic[:SEED]` | generated for the network | every fifth | |
 //!
 //! *Every fifth* are the samples whose position, from 0, is a multiple of five. Pixels, and
-//! synthetic data, are standardised: the mean of the training part is subtracted, and the result is
-//! divided by its standard deviation. Inputs of safetensors files have the shape samples x shape of
-//! a sample; those of a network with several inputs are `train.inputs.NAME` for each of them. The
-//! features of a sample are then the elements of its inputs in the network's order. Labels are
-//! classes, which are integers, or the numbers that the elements of the output should be.
+//! synthetic vectors and images of classes, are standardised: the mean of the training part is
+//! subtracted, and the result is divided by its standard deviation. Inputs of safetensors files
+//! have the shape samples x shape of a sample; those of a network with several inputs are
+//! `train.inputs.NAME` for each of them. The features of a sample are then the elements of its
+//! inputs in the network's order. Labels are classes, which are integers, or the numbers that the
+//! elements of the output should be.
 //!
 //! ```
 //! use deeppool::data::{DataSource, Dataset};

@@ -1,5 +1,5 @@
-//! Synthetic data: class means with noise, or sequences of tokens. The same arguments give the same
-//! samples.
+//! Synthetic data: class means with noise, sequences of tokens, or inputs with numbers as labels.
+//! The same arguments give the same samples.
 
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{ElementwiseLoss, Layer, LayerGraph, LayerId, LayerKind, Shape};
@@ -22,19 +22,19 @@ pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
 }
 
 /// Generates `samples` synthetic samples, training and test part together. Each input of the
-/// network is a sequence of tokens if an embedding reads it, and otherwise an image or a vector of
-/// its shape.
+/// network is a sequence of tokens if an embedding reads it, a mask if it is the padding of an
+/// attention, and otherwise an image or a vector of its shape.
 ///
 /// # Errors
 /// [`DataError::NoLoss`] if the network has no loss layer. [`DataError::Size`] as [`generate`].
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    if network.sample_shape().elements().checked_mul(samples).is_none() || samples < 2 {
+    if network.sample_elements().checked_mul(samples).is_none() || samples < 2 {
         return Err(DataError::Size { shape: network.sample_shape(), samples });
     }
-    let Some(classes) = classes else { return numbers(network, loss, samples, seed) };
     let inputs = network.inputs().map(|id| (network.input_elements(id).len(), Contents::of(network, id)));
     let inputs: Vec<(usize, Contents)> = inputs.collect();
+    let Some(classes) = classes else { return numbers(network, &inputs, loss, samples, seed) };
     if !inputs.iter().any(|(_, contents)| matches!(contents, Contents::Tokens(_))) {
         return generate(network.sample_shape(), classes, samples, seed);
     }
@@ -46,7 +46,7 @@ pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Re
 enum Contents {
     /// Tokens, of a vocabulary of this size.
     Tokens(usize),
-    /// Which positions of a sequence are padding: 1 up to a random length, and 0 beyond it.
+    /// Mask of a sequence: 1 up to a random length, and 0 for the padding beyond it.
     Padding,
     /// Noise of mean 0 and variance 1.
     Noise,
@@ -123,9 +123,15 @@ fn sequences(
 }
 
 /// Creates samples with a number as the label of each element of the network's output: an element
-/// of the sample or, for a binary cross entropy, whether it is positive. Inputs are tokens or
-/// noise.
-fn numbers(network: &LayerGraph, loss: &Layer, samples: usize, seed: u64) -> Result<Dataset, DataError> {
+/// of the sample or, for a binary cross entropy, whether it is positive. `inputs` are as in
+/// [`sequences`].
+fn numbers(
+    network: &LayerGraph,
+    inputs: &[(usize, Contents)],
+    loss: &Layer,
+    samples: usize,
+    seed: u64,
+) -> Result<Dataset, DataError> {
     let count = network.sample_elements();
     let is_binary = *loss.kind() == LayerKind::ElementwiseLoss(ElementwiseLoss::BinaryCrossEntropy);
     let [mut train, mut test] = [(), ()].map(|()| (Vec::new(), Vec::new()));
@@ -136,8 +142,7 @@ fn numbers(network: &LayerGraph, loss: &Layer, samples: usize, seed: u64) -> Res
         let first = features.len();
         // The elements, tokens as numbers around zero.
         let mut scaled = Vec::with_capacity(count);
-        for input in network.inputs() {
-            let (elements, contents) = (network.input_elements(input).len(), Contents::of(network, input));
+        for &(elements, contents) in inputs {
             features.extend(contents.values(&mut stream, elements));
             let of_input = &features[first + scaled.len()..];
             scaled.extend(of_input.iter().map(|value| match contents {

@@ -27,15 +27,16 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
     let inputs = input_names(network);
     check_names(&file, &inputs).map_err(problem)?;
-    let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    let (shapes, samples) = part(&file, "train", &inputs, classes.is_some()).map_err(problem)?;
+    let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    let classes = (classes, loss.ignored_label());
+    let (shapes, samples) = part(&file, "train", &inputs, classes).map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
     check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
     let of_part = |part: &str| format!("{}: tensor `{part}.{}`", path.display(), inputs.join("`, or its `"));
     check_finite(&samples, || of_part("train"))?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
-        let (test_shapes, test) = part(&file, "test", &inputs, classes.is_some()).map_err(problem)?;
+        let (test_shapes, test) = part(&file, "test", &inputs, classes).map_err(problem)?;
         for ((name, of_test), of_training) in inputs.iter().zip(&test_shapes).zip(&shapes) {
             if of_test != of_training {
                 return Err(problem(format!(
@@ -52,7 +53,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
         [shape] => shape.clone(),
         _ => check_shapes(&shapes, network).map_err(problem)?,
     };
-    Dataset::new(path.display().to_string(), shape, classes, train, test)
+    Dataset::with_ignored_label(path.display().to_string(), shape, classes, train, test)
 }
 
 /// Returns the names of the tensors of the inputs of a network, without that of their part.
@@ -102,12 +103,12 @@ fn check_names(file: &SafeTensors<'_>, inputs: &[String]) -> Result<(), String> 
 
 /// Returns the samples of a part, and the shape of each input.
 ///
-/// Labels are classes if `is_classified`, and otherwise any numbers.
+/// Labels are classes, or the ignored one, if there are classes, and otherwise any numbers.
 fn part(
     file: &SafeTensors<'_>,
     name: &str,
     inputs: &[String],
-    is_classified: bool,
+    (classes, ignored): (Option<usize>, Option<i32>),
 ) -> Result<(Vec<Shape>, Samples), String> {
     let tensor = |kind: &str| {
         let name = format!("{name}.{kind}");
@@ -137,21 +138,22 @@ fn part(
     let sample_elements = all.iter().map(|(elements, _)| elements).sum();
     let features = joined(all, samples);
     let label_count: usize = labels.shape()[1..].iter().product();
-    let values = if is_classified {
-        let classes = integers(&labels).ok_or_else(|| {
+    let values = if classes.is_some() {
+        let values = integers(&labels).ok_or_else(|| {
             format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
         })?;
         let class = |(place, label): (usize, i64)| {
             // Numbers of classes are exact in single precision, as they are checked to be few.
-            u32::try_from(label).map(|label| label as f32).map_err(|_| {
-                let index = place / label_count.max(1);
-                format!(
-                    "tensor `{labels_name}`: sample {index} has label {label}, but classes are numbered \
-                     from 0"
-                )
-            })
+            if u32::try_from(label).is_ok() || ignored.map(i64::from) == Some(label) {
+                return Ok(label as f32);
+            }
+            let index = place / label_count.max(1);
+            Err(format!(
+                "tensor `{labels_name}`: sample {index} has label {label}, but classes are numbered from 0: \
+                 positions without a target need it as `ignored_label` of the loss layer"
+            ))
         };
-        classes.into_iter().enumerate().map(class).collect::<Result<_, _>>()?
+        values.into_iter().enumerate().map(class).collect::<Result<_, _>>()?
     } else {
         numbers(&labels, label_count, &labels_name)?
     };

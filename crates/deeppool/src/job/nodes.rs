@@ -4,7 +4,7 @@
 
 use burst_planner::{Arrangement, NodeId};
 use layer_engine::Precision;
-use layer_graph::{Division, Layer, LayerGraph, LayerId, NetworkSplits, Split, Values};
+use layer_graph::{Division, Layer, LayerGraph, LayerId, NetworkSplits, Split};
 
 use crate::Error;
 use crate::program::Placement;
@@ -56,11 +56,7 @@ impl<'n> PlannerNodes<'n> {
     pub fn with_splits(mut self, kinds: &[Split], parts: &[usize], precision: Precision) -> Self {
         let splits = NetworkSplits::new(self.network);
         let of_node = |&id: &LayerId| -> Vec<NodeDivision> {
-            let reads_input =
-                self.network.producers(id).iter().any(|&producer| self.network.is_input(producer));
-            let is_possible = |split: Split| {
-                kinds.contains(&split) && !(reads_input && splits.values(id, split).input == Values::Ranges)
-            };
+            let is_possible = |split: Split| kinds.contains(&split) && !splits.divides_input(id, split);
             let possible = splits.splits(id).into_iter().filter(|&split| is_possible(split));
             let in_parts = |split: Split| {
                 let count = splits.max_parts(id, split);

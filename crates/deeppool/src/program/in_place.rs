@@ -60,7 +60,7 @@ mod tests {
     fn needed_scores_are_not_overwritten() {
         let new = || LayerGraph::new("test", Shape::features(3)).unwrap();
         let loss = |mut network: LayerGraph, scores| {
-            let id = network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+            let id = network.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
             forward_passes(&network, id)
         };
         let network = new();

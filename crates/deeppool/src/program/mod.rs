@@ -186,7 +186,9 @@ pub enum Op {
         part: BatchPart,
         /// The samples of the rank, by their positions in the global batch.
         shard: Shard,
-        /// The elements of each sample that are loaded: all, unless a layer is split by positions.
+        /// The elements of each sample that are loaded: those of an input of the network or all
+        /// labels, unless a layer is split by positions. If the loss ignores a label, the weight of
+        /// each sample follows its labels (see [`Layer::label_elements`]).
         elements: Range<usize>,
     },
     /// Runs a pass of a layer's forward step. The loss is also a layer.
@@ -247,9 +249,9 @@ pub enum Op {
 /// The part of each sample that a step loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchPart {
-    /// The features, which are the input of the network.
+    /// The features: the elements of all inputs of the network, in order.
     Features,
-    /// The labels: numbers of classes, which the loss layer reads.
+    /// The labels, which the loss layer reads: classes, or numbers.
     Labels,
 }
 

@@ -136,11 +136,7 @@ impl Placement {
                     format!("layer `{name}` has {parts} parts, which do not divide its {ranks} ranks");
                 return Err(Error::Placement(problem));
             }
-            let reads_input = network.producers(id).iter().any(|&producer| network.is_input(producer));
-            if !division.is_whole()
-                && reads_input
-                && splits.values(id, division.split).input == Values::Ranges
-            {
+            if !division.is_whole() && splits.divides_input(id, division.split) {
                 let problem = format!(
                     "layer `{name}` reads an input of the network, which is not divided by {}",
                     division.split.label()

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use gpu_mux::{JobState, PolledJob, Upcoming};
 use layer_engine::{Engine, LaunchContext, Role};
+use layer_graph::{LayerGraph, LayerId};
 
 use super::loaded::LoadedIteration;
 use super::pending::{CollectiveBuffers, PendingCollective};
@@ -16,9 +17,9 @@ use crate::program::{BatchPart, BufferId, Contents, Op, StepId};
 
 /// Source of the samples of training iterations.
 pub trait BatchSource {
-    /// Appends the features or labels of samples to `out`: one sample after another, labels as
-    /// numbers of classes. `iteration` is counted from 0, and `samples` are positions in its global
-    /// batch.
+    /// Appends a range of the features or labels of each of some samples to `out`: one sample after
+    /// another. `iteration` is counted from 0, and `samples` are positions in its global batch. If
+    /// the loss ignores a label, every rank loads the labels of all samples, besides its own ones.
     ///
     /// # Errors
     /// Any error of the source. It ends the job.
@@ -27,6 +28,7 @@ pub trait BatchSource {
         iteration: u64,
         part: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error>;
 }
@@ -97,6 +99,24 @@ impl<O: Observer + ?Sized> Observer for &mut O {
 /// Ignores all events.
 impl Observer for () {}
 
+/// Returns the label that the network's loss ignores; `None` if it ignores none.
+pub(crate) fn ignored_label(network: &LayerGraph) -> Option<i32> {
+    network.layers().find_map(|(_, layer)| layer.ignored_label())
+}
+
+/// Returns the share of labels that are not ignored.
+pub(crate) fn counted_share<T: Copy + Into<f64>>(labels: &[T], ignored: i32) -> f64 {
+    let counted = labels.iter().filter(|&&label| label.into() as i32 != ignored).count();
+    counted as f64 / labels.len().max(1) as f64
+}
+
+/// Returns the [weight](layer_graph::Layer::label_elements) of the samples of a batch with the
+/// given labels: 0 if all are ignored.
+pub(crate) fn sample_weight<T: Copy + Into<f64>>(labels: &[T], ignored: i32) -> f64 {
+    let share = counted_share(labels, ignored);
+    if share > 0.0 { 1.0 / share } else { 0.0 }
+}
+
 /// A job that runs a loaded program for a number of iterations, tasklet by tasklet. Each compute
 /// step is a tasklet. Collectives progress while the job is polled.
 pub struct Iterations<'a, B: Backend, S, O> {
@@ -124,6 +144,8 @@ pub struct Iterations<'a, B: Backend, S, O> {
     pending: Option<(PendingCollective<B>, Instant)>,
     /// Samples that were loaded and not yet copied to the device; reused to avoid allocations.
     pub(super) staging: Vec<f32>,
+    /// The last iteration for which the weight of samples was computed, and the weight.
+    weight: Option<(u64, f32)>,
 }
 
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
@@ -151,6 +173,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             communicated: 0,
             pending: None,
             staging: Vec::new(),
+            weight: None,
         }
     }
 
@@ -254,8 +277,8 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         step.map_or(JobState::Waiting, |&step| JobState::Communicating(self.at(step)))
     }
 
-    /// Loads the features or labels of samples into `staging`, images in the order of the engine.
-    /// See [`BatchSource::load`].
+    /// Loads a range of the features or labels of samples into `staging`, images in the order of
+    /// the engine, and labels as [`Role::Labels`] has them. See [`BatchSource::load`].
     ///
     /// # Errors
     /// The error of the source.
@@ -266,22 +289,46 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         (samples, elements): (Range<usize>, Range<usize>),
     ) -> Result<(), Error> {
         self.staging.clear();
-        let count = samples.len();
-        self.source.load(iteration, part, samples, &mut self.staging)?;
-        let mut first = 0;
+        self.source.load(iteration, part, samples, elements.clone(), &mut self.staging)?;
+        if part == BatchPart::Labels {
+            return self.add_weights(iteration, elements.len());
+        }
         let network = &self.loaded.network;
-        let mut inputs = network.inputs().map(|id| (id, network.input_elements(id)));
-        let input = inputs.find(|(_, all)| part == BatchPart::Features && all.contains(&elements.start));
-        if let Some((input, of_input)) = input {
-            first = of_input.start;
-            keep(&mut self.staging, count, of_input);
+        // Images are loaded whole; parts are those of sequences.
+        let is_whole = |id: &LayerId| network.input_elements(*id) == elements;
+        if let Some(input) = network.inputs().find(is_whole) {
             let layout = self.device.engine.image_layout();
             let arranged = layout.arrange(network.layer(input), Role::Output, &self.staging);
             if let Cow::Owned(arranged) = arranged {
                 self.staging = arranged;
             }
         }
-        keep(&mut self.staging, count, elements.start - first..elements.end - first);
+        Ok(())
+    }
+
+    /// Adds the weight of each sample behind its labels in `staging` if the loss ignores a label.
+    /// `labels` is the number of labels of a sample in `staging`.
+    ///
+    /// # Errors
+    /// The error of the source.
+    fn add_weights(&mut self, iteration: u64, labels: usize) -> Result<(), Error> {
+        let network = &self.loaded.network;
+        let Some(ignored) = ignored_label(network) else { return Ok(()) };
+        let known = self.weight.filter(|&(known, _)| known == iteration);
+        let weight = if let Some((_, weight)) = known {
+            weight
+        } else {
+            let of_sample = network.layers().map(|(_, layer)| layer.label_count()).sum();
+            let (batch, mut all) = (self.loaded.batch, Vec::new());
+            self.source.load(iteration, BatchPart::Labels, 0..batch, 0..of_sample, &mut all)?;
+            sample_weight(&all, ignored) as f32
+        };
+        self.weight = Some((iteration, weight));
+        let loaded = std::mem::take(&mut self.staging);
+        for sample in loaded.chunks(labels.max(1)) {
+            self.staging.extend_from_slice(sample);
+            self.staging.push(weight);
+        }
         Ok(())
     }
 
@@ -395,14 +442,5 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
             self.computed += 1;
         }
         Ok(())
-    }
-}
-
-/// Keeps a range of the elements of each of `samples` samples.
-fn keep(values: &mut Vec<f32>, samples: usize, elements: Range<usize>) {
-    let sample = values.len() / samples.max(1);
-    if elements.len() < sample {
-        let cut = values.chunks(sample).filter_map(|sample| sample.get(elements.clone()));
-        *values = cut.flatten().copied().collect();
     }
 }

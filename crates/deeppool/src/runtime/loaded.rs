@@ -24,6 +24,8 @@ use crate::program::{
 pub struct LoadedProgram<B: Backend> {
     /// The network of the program.
     pub(super) network: LayerGraph,
+    /// Number of samples of the global batch.
+    pub(super) batch: usize,
     /// Identity of this value.
     #[cfg(feature = "cuda")]
     pub(super) identity: super::identity::Identity,
@@ -144,6 +146,7 @@ impl<B: Backend> LoadedProgram<B> {
             first_not_finite: None,
             is_transferring: false,
             network: network.clone(),
+            batch: programs.first().map_or(0, |program| program.batch),
             #[cfg(feature = "cuda")]
             identity: super::identity::Identity::new(),
         })

@@ -44,6 +44,7 @@ impl BatchSource for Epochs<'_> {
         iteration: u64,
         part: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error> {
         let batches = (self.samples.len() / self.batch) as u64;
@@ -57,12 +58,8 @@ impl BatchSource for Epochs<'_> {
             self.epoch = Some(epoch);
         }
         let first = batch as usize * self.batch;
-        append(
-            self.samples,
-            part,
-            self.order[first + samples.start..first + samples.end].iter().copied(),
-            out,
-        );
+        let indices = self.order[first + samples.start..first + samples.end].iter().copied();
+        append((self.samples, indices), part, &elements, out);
         Ok(())
     }
 }
@@ -88,19 +85,28 @@ impl BatchSource for InOrder<'_> {
         iteration: u64,
         part: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error> {
         let first = iteration as usize * self.batch;
-        append(self.samples, part, first + samples.start..first + samples.end, out);
+        let indices = first + samples.start..first + samples.end;
+        append((self.samples, indices), part, &elements, out);
         Ok(())
     }
 }
 
-fn append(samples: &Samples, part: BatchPart, indices: impl Iterator<Item = usize>, out: &mut Vec<f32>) {
+/// Appends a range of the features or labels of each of the samples with these indices.
+fn append(
+    (samples, indices): (&Samples, impl Iterator<Item = usize>),
+    part: BatchPart,
+    elements: &Range<usize>,
+    out: &mut Vec<f32>,
+) {
     for index in indices {
-        match part {
-            BatchPart::Features => out.extend_from_slice(samples.features(index)),
-            BatchPart::Labels => out.extend_from_slice(samples.labels_of(index)),
-        }
+        let all = match part {
+            BatchPart::Features => samples.features(index),
+            BatchPart::Labels => samples.labels_of(index),
+        };
+        out.extend_from_slice(all.get(elements.clone()).unwrap_or_default());
     }
 }

@@ -63,11 +63,11 @@ impl CheckpointWriter {
     }
 }
 
-/// Writes a checkpoint after `iteration` completed iterations, with the test accuracy (0 to 1) if
-/// it was evaluated there. `writer` is that of rank 0. `background` are the names and contents of
-/// the files of this rank's background jobs. All ranks call it. The checkpoint appears in the
-/// folder when it is complete. Old checkpoints beyond the configured number are removed. Does
-/// nothing if no checkpoints are configured.
+/// Writes a checkpoint after `iteration` completed iterations, with the results on the test
+/// samples if it was evaluated there. `writer` is that of rank 0. `background` are the names and
+/// contents of the files of this rank's background jobs. All ranks call it. The checkpoint appears
+/// in the folder when it is complete. Old checkpoints beyond the configured number are removed.
+/// Does nothing if no checkpoints are configured.
 ///
 /// # Errors
 /// [`Error::StateNotFinite`] if the state has a value that is not finite, before any file is

@@ -112,8 +112,8 @@ pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
     Ok(known.reduce(|best, other| if other.1 > best.1 { other } else { best }))
 }
 
-/// Returns the checkpoint with the highest test accuracy, as [`best`] does, and checks its files.
-/// Returns `None` if no checkpoint has a test accuracy.
+/// Returns the checkpoint with the best test results, as [`best`] does, and checks its files.
+/// Returns `None` if no checkpoint has been evaluated.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if it is damaged, or the folder cannot be read.

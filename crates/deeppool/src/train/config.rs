@@ -153,8 +153,9 @@ pub struct CheckpointConfig {
     pub take_over: bool,
     /// Number of newest checkpoints that are kept; 0 counts as 1. Older ones are removed.
     pub keep: usize,
-    /// Whether to write a checkpoint after each epoch with a new highest test accuracy, and to keep
-    /// the one with the highest accuracy in addition to the newest.
+    /// Whether to write a checkpoint after each epoch with the best test results so far (the
+    /// highest accuracy, or the lowest loss if there is none), and to keep the best one in addition
+    /// to the newest.
     pub keep_best: bool,
 }
 
@@ -191,7 +192,7 @@ impl CheckpointConfig {
         Self { keep, ..self }
     }
 
-    /// Sets whether the checkpoint with the highest test accuracy is written and kept.
+    /// Sets whether the checkpoint with the best test results is written and kept.
     #[must_use]
     pub fn with_keep_best(self, keep_best: bool) -> Self {
         Self { keep_best, ..self }

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::program::{
     BatchPart, BufferSpec, Contents, LowerOptions, Op, Placement, RankProgram, Step, lower_training,
 };
-use crate::runtime::kernel_spec;
+use crate::runtime::{ignored_label, kernel_spec, sample_weight};
 
 /// Dimensions, outermost first, and elements in row-major order.
 type Tensor = (Vec<usize>, Vec<f64>);
@@ -33,7 +33,8 @@ pub struct Gradients {
 /// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights): dimensions
 /// and elements in row-major order. Leading dimensions of 1 are ignored. `features` are the
 /// concatenated samples, each with the elements of all inputs in order; for text, each is the
-/// number of a token. `labels` are the concatenated classes of all samples, from 0.
+/// number of a token. `labels` are the concatenated labels of all samples: classes from 0, or
+/// numbers.
 ///
 /// # Errors
 /// [`Error::Setting`] if a parameter is missing or has another shape, or the numbers of features
@@ -64,13 +65,16 @@ pub fn gradients(
     let initial = |spec: &BufferSpec| initial(network, spec, parameters);
     let mut buffers = program.buffers.iter().map(initial).collect::<Result<Vec<_>, _>>()?;
     let mut found = Gradients { loss: 0.0, of_parameters: BTreeMap::new() };
+    let weight = ignored_label(network).map(|ignored| sample_weight(labels, ignored));
     for step in &program.steps {
         match step.op {
             Op::LoadBatch { part, shard, ref elements } => {
                 let all = if part == BatchPart::Features { features } else { labels };
                 let samples = all.chunks(all.len() / batch).skip(shard.first).take(shard.samples);
                 let loaded = samples.filter_map(|sample| sample.get(elements.clone()));
-                buffers[step.writes[0].0] = loaded.flatten().copied().collect();
+                let weight = weight.filter(|_| part == BatchPart::Labels);
+                buffers[step.writes[0].0] =
+                    loaded.flat_map(|sample| sample.iter().copied().chain(weight)).collect();
             }
             Op::OptimizerStep { layer, .. } => {
                 let layer = network.layer(layer);

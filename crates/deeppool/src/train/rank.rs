@@ -19,6 +19,7 @@ use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
     Iterations, LoadedProgram, Observer, RankDevice, RankDriver, RankState, TimeSpan, TrainingBackend,
+    counted_share, ignored_label,
 };
 
 /// Results of training an interval on one rank.
@@ -242,7 +243,11 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     pub(super) fn evaluate(&mut self) -> Result<Evaluation, Error> {
         let test = self.config.dataset.test();
         let whole = (test.len() / self.config.batch()) as u64;
-        let mut sums = MetricSums::default();
+        let ignored = ignored_label(self.config.network());
+        let share = |labels: &[f32]| ignored.map_or(1.0, |ignored| counted_share(labels, ignored));
+        let of_batch = (self.config.batch() * test.label_count()).max(1);
+        let shares = test.labels().chunks(of_batch).map(share).collect();
+        let mut sums = MetricSums { sums: [0.0; 2], shares };
         let rest = self.remainder.as_mut().map(|program| (program, whole, whole + 1));
         for (program, begin, end) in std::iter::once((&mut self.evaluation, 0, whole)).chain(rest) {
             let mut job = Iterations::new(
@@ -257,9 +262,10 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             CpuDriver::<BackgroundIterations<'_, B>>::new(Policy::default()).run(&mut job)?;
         }
         let is_counted = self.rank() == self.config.loss_rank();
-        let mut sums = sums.0.map(|sum| if is_counted { sum as f32 } else { 0.0 });
+        let counted = test.len() as f64 * share(test.labels());
+        let mut sums = sums.sums.map(|sum| if is_counted { sum as f32 } else { 0.0 });
         self.sum_over_ranks(&mut sums)?;
-        let [loss, correct] = sums.map(|sum| f64::from(sum) / test.len() as f64);
+        let [loss, correct] = sums.map(|sum| f64::from(sum) / counted.max(f64::MIN_POSITIVE));
         Ok(Evaluation { loss, accuracy: has_accuracy(self.config.network()).then_some(correct) })
     }
 }
@@ -308,18 +314,23 @@ impl Observer for Recorder<'_> {
 }
 
 /// Sums of the losses and of the correctly classified samples.
-#[derive(Default)]
-struct MetricSums([f64; 2]);
+struct MetricSums {
+    sums: [f64; 2],
+    /// Share of the labels of each batch that are not ignored.
+    shares: Vec<f64>,
+}
 
 impl Observer for MetricSums {
     fn finished_iteration(
         &mut self,
-        _iteration: u64,
+        iteration: u64,
         metrics: Option<[f32; 2]>,
         _at: Instant,
     ) -> Result<(), Error> {
         let metrics = metrics.unwrap_or_default();
-        self.0.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += f64::from(metric));
+        // The metrics are those of a mean over the labels that are not ignored.
+        let share = self.shares.get(iteration as usize).copied().unwrap_or(1.0);
+        self.sums.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += share * f64::from(metric));
         Ok(())
     }
 }

@@ -139,9 +139,7 @@ impl Communicator<f32> for RecordingCommunicator {
 }
 
 /// Samples and labels with the value of their position.
-struct PositionSource {
-    sample_elements: usize,
-}
+struct PositionSource;
 
 impl BatchSource for PositionSource {
     fn load(
@@ -149,12 +147,13 @@ impl BatchSource for PositionSource {
         _: u64,
         part: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error> {
         for sample in samples {
             match part {
                 BatchPart::Features => {
-                    out.extend((0..self.sample_elements).map(|place| ((sample + place) % 7) as f32 * 0.1));
+                    out.extend(elements.clone().map(|place| ((sample + place) % 7) as f32 * 0.1));
                 }
                 BatchPart::Labels => out.push((sample % 10) as f32),
             }
@@ -172,9 +171,9 @@ fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (V
     let mut device = RankDevice::<Cpu<RecordingCommunicator>>::new(CpuEngine::new()).unwrap();
     let mut loaded = LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
     let mut state = RankState::new(&mut device, network, &program.ranks[rank], 0).unwrap();
-    let source = PositionSource { sample_elements: network.layer(network.input()).output_shape().elements() };
     let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.1 };
-    let mut job = Iterations::new(&mut device, &mut loaded, &mut state, source, (), context, ITERATIONS);
+    let mut job =
+        Iterations::new(&mut device, &mut loaded, &mut state, PositionSource, (), context, ITERATIONS);
     loop {
         match job.poll().unwrap() {
             JobState::Ready(_) => job.run().unwrap(),

@@ -7,7 +7,7 @@ use std::path::Path;
 use deeppool::data::{DataError, DataSource, Dataset, Samples};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use layer_graph::{Embedding, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_graph::{Embedding, LayerGraph, LayerKind, Linear, Shape, SoftmaxCrossEntropy, zoo};
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -108,7 +108,7 @@ fn linear_classifier(input: Shape, classes: usize) -> LayerGraph {
     let mut net = LayerGraph::new("linear", input).unwrap();
     let flat = net.add("flatten", LayerKind::Flatten, [net.input()]).unwrap();
     let scores = net.add("fc", Linear::new(classes), [flat]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     net
 }
 
@@ -321,6 +321,15 @@ fn data_that_do_not_fit_the_network_are_rejected() {
     assert_eq!(synthetic.to_string(), no_loss);
 }
 
+/// Returns a linear classifier whose loss may ignore a label.
+fn linear(features: usize, classes: usize, ignored_label: Option<i32>) -> LayerGraph {
+    let mut network = LayerGraph::new("linear", Shape::features(features)).unwrap();
+    let scores = network.add("fc", Linear::new(classes), [network.input()]).unwrap();
+    let rule = SoftmaxCrossEntropy { label_smoothing: 0.0, ignored_label };
+    network.add("loss", rule, [scores]).unwrap();
+    network
+}
+
 #[test]
 fn custom_data_sets_are_checked() {
     let samples = |count: usize, label| Samples::new(2, vec![0.5; 2 * count], vec![label; count]).unwrap();
@@ -332,6 +341,14 @@ fn custom_data_sets_are_checked() {
         own(samples(4, 3.0), samples(1, 0.0)),
         Err(DataError::Label { index: 0, label: 3.0, .. })
     ));
+    let ignoring = |label| {
+        let classes = (Some(3), Some(-100));
+        Dataset::with_ignored_label("own", Shape::features(2), classes, samples(4, label), samples(1, 0.0))
+    };
+    assert!(matches!(ignoring(-1.0), Err(DataError::Label { label: -1.0, .. })));
+    let error = ignoring(-100.0).unwrap().fits(&linear(2, 3, None)).unwrap_err();
+    assert!(error.to_string().contains("label -100 without a class, but layer `loss` of network"), "{error}");
+    ignoring(-100.0).unwrap().fits(&linear(2, 3, Some(-100))).unwrap();
     let wide = Samples::new(3, vec![0.0; 3], vec![0.0]).unwrap();
     assert!(matches!(own(wide, samples(1, 0.0)), Err(DataError::SampleSize { found: 3, expected: 2, .. })));
     assert!(matches!(Samples::new(2, vec![0.0; 3], vec![0.0]), Err(DataError::FeatureCount { .. })));
@@ -456,7 +473,7 @@ fn safetensors_files_have_a_tensor_for_each_input() {
     let other = network.add("flatten", LayerKind::Flatten, [other]).unwrap();
     let other = network.add("fc", Linear::new(2), [other]).unwrap();
     let sum = network.add("sum", LayerKind::Add, [network.input(), other]).unwrap();
-    network.add("loss", LayerKind::SoftmaxCrossEntropy, [sum]).unwrap();
+    network.add("loss", LayerKind::CROSS_ENTROPY, [sum]).unwrap();
 
     let values = floats("train.inputs.input", &[2, 2], &[0.5, 1.5, 2.5, 3.5]);
     let words = classes("train.inputs.words", &[2, 3], &[1, 2, 3, 4, 5, 6]);
@@ -501,7 +518,8 @@ fn safetensors_files_without_samples_are_rejected() {
         ),
         (
             vec![inputs.clone(), classes("train.labels", &[2], &[0, -1])],
-            "FILE: tensor `train.labels`: sample 1 has label -1, but classes are numbered from 0",
+            "FILE: tensor `train.labels`: sample 1 has label -1, but classes are numbered from 0: positions \
+             without a target need it as `ignored_label` of the loss layer",
         ),
         (
             vec![inputs.clone(), floats("train.labels", &[2], &[0.0; 2])],

@@ -34,7 +34,7 @@ fn network(name: &str, activation: LayerKind) -> LayerGraph {
     for (name, kind) in [("a", Linear::new(6).into()), ("b", activation), ("c", Linear::new(3).into())] {
         last = net.add(name, kind, [last]).unwrap();
     }
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [last]).unwrap();
     net
 }
 

@@ -172,7 +172,7 @@ fn a_layer_without_kernels_with_channels_last_keeps_channels_first() {
         let softmax = net.add("softmax", LayerKind::Softmax, [conv]).unwrap();
         let flat = net.add("flat", LayerKind::Flatten, [softmax]).unwrap();
         let head = net.add("head", layer_graph::Linear::new(3), [flat]).unwrap();
-        net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
+        net.add("loss", LayerKind::CROSS_ENTROPY, [head]).unwrap();
         let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
         let training = training_of(&net, 1, Precision::Bf16);
         let config = TrainConfig::new(&data, &training).with_length(Length::Iterations(1));

@@ -8,9 +8,10 @@ use deeppool::data::Dataset;
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
 use layer_engine::{ImageLayout, KernelChoice, Precision};
+use layer_graph::hf::from_config;
 use layer_graph::{
     Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Shape, Slice, zoo,
+    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Shape, Slice, SoftmaxCrossEntropy, zoo,
 };
 
 use crate::emulated::on_emulated_gpus;
@@ -131,7 +132,8 @@ fn losses_of_a_residual_network_match_those_of_processors() {
 }
 
 /// Returns a translation network: an LSTM encoder and a GRU decoder, whose outputs attend to those
-/// of the encoder. Its tokens are seven of the source, then five of the target.
+/// of the encoder. Its tokens are seven of the source, then five of the target. Its loss has
+/// smoothed labels, and ignores one of them.
 fn translator() -> LayerGraph {
     let mut net = LayerGraph::new("translator", Shape::features(12)).unwrap();
     let tokens = net.input();
@@ -147,7 +149,8 @@ fn translator() -> LayerGraph {
     let context = then("attention", attention.into(), &[target, source, source]);
     let both = then("add", LayerKind::Add, &[context, target]);
     let scores = then("head", Linear::new(16).into(), &[both]);
-    then("loss", LayerKind::SoftmaxCrossEntropy, &[scores]);
+    let rule = SoftmaxCrossEntropy { label_smoothing: 0.1, ignored_label: Some(3) };
+    then("loss", rule.into(), &[scores]);
     net
 }
 
@@ -164,6 +167,36 @@ fn losses_of_a_transformer_match_those_of_processors() {
     let net = transformer();
     let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
     let name = "gpu_losses::losses_of_a_transformer_match_those_of_processors";
+    check_losses(name, &net, &data, (8, 10, 0.03));
+}
+
+#[test]
+fn losses_of_a_llama_match_those_of_processors() {
+    let config = r#"{
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 11, "hidden_size": 16,
+        "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 8
+    }"#;
+    let net = from_config("llama", config, Some(6)).unwrap().network;
+    let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+    let name = "gpu_losses::losses_of_a_llama_match_those_of_processors";
+    check_losses(name, &net, &data, (8, 10, 0.03));
+}
+
+#[test]
+fn losses_of_a_recurrent_language_model_match_those_of_processors() {
+    let mut net = LayerGraph::new("gru", Shape::features(6)).unwrap();
+    let tokens = net.add("embedding", Embedding::new(11, 10), [net.input()]).unwrap();
+    let [forward, backward] = [false, true].map(|reversed| {
+        let gates = net.add(format!("gates.{reversed}"), Linear::new(3 * 12), [tokens]).unwrap();
+        let rule = Recurrence { reversed, ..Recurrence::new(RecurrentCell::Gru) };
+        net.add(format!("gru.{reversed}"), rule, [gates]).unwrap()
+    });
+    let both = net.add("both", LayerKind::Concat, [forward, backward]).unwrap();
+    let scores = net.add("head", Linear::new(11), [both]).unwrap();
+    net.add("loss", SoftmaxCrossEntropy::smoothed(0.1), [scores]).unwrap();
+    let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+    let name = "gpu_losses::losses_of_a_recurrent_language_model_match_those_of_processors";
     check_losses(name, &net, &data, (8, 10, 0.03));
 }
 
@@ -192,6 +225,6 @@ fn transformer() -> LayerGraph {
     }
     let x = then(LayerNorm::default().into(), &[x]);
     let head = then(Linear::new(11).into(), &[x]);
-    then(LayerKind::SoftmaxCrossEntropy, &[head]);
+    then(LayerKind::CROSS_ENTROPY, &[head]);
     net
 }

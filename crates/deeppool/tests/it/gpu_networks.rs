@@ -18,7 +18,7 @@ const MAX_DIFFERENCE: f64 = 1e-4;
 /// Places consecutive layers on all ranks, on the last, and on all others; the loss is on the last.
 pub(crate) fn alternating_placement(net: &LayerGraph, world: usize) -> Placement {
     let turn = |(place, (_, layer)): (usize, (_, &layer_graph::Layer))| match (place / 3 % 3, layer.kind()) {
-        (_, LayerKind::SoftmaxCrossEntropy) | (1, _) => vec![world - 1],
+        (_, LayerKind::SoftmaxCrossEntropy(_)) | (1, _) => vec![world - 1],
         (2, _) => (0..world - 1).collect(),
         _ => (0..world).collect(),
     };

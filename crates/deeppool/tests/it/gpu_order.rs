@@ -59,7 +59,7 @@ pub(crate) fn network() -> LayerGraph {
     let last = net.add("fc1", Linear::new(8), [last]).unwrap();
     let last = net.add("gelu2", LayerKind::GeluTanh, [last]).unwrap();
     let last = net.add("fc2", Linear::new(10), [last]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [last]).unwrap();
     net
 }
 

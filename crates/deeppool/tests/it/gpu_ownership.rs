@@ -21,22 +21,21 @@ const BATCH: usize = 4;
 /// Source of samples that has none from an iteration on, so that a run ends with work in flight.
 struct SamplesUntil {
     iteration: u64,
-    sample_elements: usize,
 }
 
 impl BatchSource for SamplesUntil {
     fn load(
         &mut self,
         iteration: u64,
-        part: BatchPart,
+        _: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error> {
         if iteration >= self.iteration {
             return Err(Error::Program("the samples are used up".to_owned()));
         }
-        let elements = if part == BatchPart::Features { self.sample_elements } else { 1 };
-        out.extend((0..samples.len() * elements).map(|place| (place % 5) as f32));
+        out.extend((0..samples.len() * elements.len()).map(|place| (place % 5) as f32));
         Ok(())
     }
 }
@@ -58,8 +57,7 @@ fn run_and_drop(net: &LayerGraph, program: &Program, policy: Policy, until: u64,
     let mut loaded = LoadedProgram::new(&mut device, None, net, program, 0).unwrap();
     let mut state = RankState::new(&mut device, net, loaded.program(), 1).unwrap();
     let mut driver: GpuDriver<'_, SamplesUntil, ()> = GpuDriver::new(&engine, policy).unwrap();
-    let sample_elements = net.layer(net.input()).output_shape().elements();
-    let source = SamplesUntil { iteration: until, sample_elements };
+    let source = SamplesUntil { iteration: until };
     let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.1 };
     let iterations = Iterations::new(&mut device, &mut loaded, &mut state, source, (), context, until + 1);
     let error = driver.run(iterations).unwrap_err().to_string();

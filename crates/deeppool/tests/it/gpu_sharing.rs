@@ -36,7 +36,7 @@ fn background_network() -> LayerGraph {
     {
         last = net.add(name, kind, [last]).unwrap();
     }
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [last]).unwrap();
     net
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn random_network(side: usize, mut below: impl FnMut(usize) -> usize)
     let a = net.add("a", Linear::new(6), [flat]).unwrap();
     let b = net.add("b", Linear::new(6), [a]).unwrap();
     let c = net.add_tied("c", Linear::new(6), [b], b).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [c]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [c]).unwrap();
     net
 }
 
@@ -275,12 +275,12 @@ impl BatchSource for ZeroBatches {
     fn load(
         &mut self,
         _iteration: u64,
-        part: BatchPart,
+        _part: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error> {
-        let elements = if part == BatchPart::Features { FEATURES } else { 1 };
-        out.resize(samples.len() * elements, 0.0);
+        out.resize(samples.len() * elements.len(), 0.0);
         Ok(())
     }
 }
@@ -306,7 +306,7 @@ fn train_one_iteration() -> (RankMemory, u64) {
         last = net.add(format!("relu{index}"), LayerKind::Relu, [last]).unwrap();
     }
     let scores = net.add("scores", Linear::new(10), [last]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     let placement = Placement::single(&net).unwrap();
     let program = lower_training(&net, &placement, 1_024, &LowerOptions::default()).unwrap();
     let mut device = RankDevice::<CpuThreads>::new(CpuEngine::new()).unwrap();

@@ -5,8 +5,9 @@ use deeppool::program::{LowerOptions, LoweredTraining, Placement, possible_check
 use deeppool::train::{Length, TrainConfig, train};
 use layer_engine::Sgd;
 use layer_graph::{
-    Division, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    NetworkSplits, PositionEmbedding, RelativePositions, RotaryEmbedding, Shape, Split, Values,
+    Division, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MixtureOfExperts,
+    MultiHeadAttention, NetworkSplits, PositionEmbedding, RelativePositions, RotaryEmbedding, Shape,
+    SoftmaxCrossEntropy, Split,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -32,9 +33,8 @@ pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut 
     for (id, _) in network.computing_layers() {
         let mut all: Vec<usize> = (0..world).collect();
         (1..world).rev().for_each(|last| all.swap(last, below(random, last + 1)));
-        let reads_input = network.producers(id).iter().any(|&producer| network.is_input(producer));
         let mut possible = splits.splits(id);
-        possible.retain(|&split| !reads_input || splits.values(id, split).input != Values::Ranges);
+        possible.retain(|&split| !splits.divides_input(id, split));
         let has_parts = !possible.is_empty() && world > 1 && below(random, 4) > 0;
         let owner = network.parameter_owner(id);
         if owner == id {
@@ -110,8 +110,9 @@ fn then(net: &mut LayerGraph, kind: impl Into<LayerKind>, from: &[LayerId]) -> L
     net.add(name, kind, from).unwrap()
 }
 
-/// Returns a language model of one block with two attentions and dropout. The attentions share the
-/// numbers of relative positions, and the head shares its weight with the embedding.
+/// Returns a language model of one block with two attentions, a perceptron, a mixture of experts
+/// and dropout. The attentions share the numbers of relative positions, and the head shares its
+/// weight with the embedding. One of the labels is ignored.
 pub(crate) fn tied_transformer() -> LayerGraph {
     let mut network = LayerGraph::new("tied-transformer", Shape::features(5)).unwrap();
     let net = &mut network;
@@ -134,9 +135,13 @@ pub(crate) fn tied_transformer() -> LayerGraph {
     let y = then(net, LayerKind::GeluTanh, &[y]);
     let y = then(net, Linear::new(12), &[y]);
     let x = then(net, LayerKind::Add, &[x, y]);
+    let y = then(net, LayerNorm::default(), &[x]);
+    let scores = then(net, Linear::new(3).without_bias(), &[y]);
+    let y = then(net, MixtureOfExperts::new(3, 2, 7), &[y, scores]);
+    let x = then(net, LayerKind::Add, &[x, y]);
     let x = then(net, LayerNorm::default(), &[x]);
     let head = net.add_tied("head", Linear::new(11).without_bias(), [x], tokens).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
+    net.add("loss", SoftmaxCrossEntropy::ignoring(3), [head]).unwrap();
     network
 }
 

@@ -35,7 +35,7 @@ fn add_layers(net: &mut LayerGraph, image: LayerId, tokens: LayerId) -> Result<(
     let asked = net.add("asked", Linear::new(8), [asked])?;
     let both = net.add("both", LayerKind::Multiply, [seen, asked])?;
     let scores = net.add("answer", Linear::new(5), [both])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores])?;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ fn network() -> LayerGraph {
     let tokens = net.add("tokens", embedding, [net.input()]).unwrap();
     let x = net.add("fc", Linear::new(FEATURES), [tokens]).unwrap();
     let x = net.add_tied("head", Linear::new(TOKENS).without_bias(), [x], tokens).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x]).unwrap();
     net
 }
 

@@ -34,6 +34,7 @@ impl BatchSource for RandomBatches {
         iteration: u64,
         part: BatchPart,
         samples: Range<usize>,
+        elements: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<(), Error> {
         for sample in samples {
@@ -44,7 +45,7 @@ impl BatchSource for RandomBatches {
             };
             next();
             match part {
-                BatchPart::Features => out.extend((0..2 * 4 * 4).map(|_| next() - 0.5)),
+                BatchPart::Features => out.extend(elements.clone().map(|_| next() - 0.5)),
                 BatchPart::Labels => out.push((next() * 6.0).floor()),
             }
         }
@@ -274,7 +275,7 @@ proptest! {
 fn buffers_that_are_used_at_the_same_time_may_not_share_memory() {
     let mut network = LayerGraph::new("small", layer_graph::Shape::features(4)).unwrap();
     let scores = network.add("scores", layer_graph::Linear::new(6), [network.input()]).unwrap();
-    network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    network.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     let placement = Placement::single(&network).unwrap();
     let programs = lower_rotation(&network, &placement, 4, &LowerOptions::default()).unwrap();
     let load = |change: &dyn Fn(&mut RankProgram)| {

@@ -34,7 +34,7 @@ fn random_network(mut below: impl FnMut(usize) -> usize) -> LayerGraph {
     }
     x = net.add("fc1", Linear::new(256 << below(6)), [x]).unwrap();
     x = net.add("fc2", Linear::new(24 << below(7)), [x]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x]).unwrap();
     net
 }
 

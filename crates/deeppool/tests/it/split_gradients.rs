@@ -50,6 +50,8 @@ struct Ranks<'p> {
     network: &'p LayerGraph,
     program: &'p Program,
     batch: &'p Batch,
+    /// Number of labels divided by that of labels that are not ignored, if the loss ignores one.
+    weight: Option<f64>,
     buffers: Vec<Vec<Vec<f64>>>,
     /// Number of steps that each rank has run.
     ran: Vec<usize>,
@@ -86,7 +88,10 @@ impl<'p> Ranks<'p> {
         };
         let buffers = program.ranks.iter().map(of_rank).collect();
         let ran = vec![0; program.ranks.len()];
-        Self { network, program, batch, buffers, ran, gradients: Vec::new() }
+        let ignored = network.layers().find_map(|(_, layer)| layer.ignored_label());
+        let counted = |ignored| batch.labels.iter().filter(|&&label| label as i32 != ignored).count() as f64;
+        let weight = ignored.map(|ignored| batch.labels.len() as f64 / counted(ignored));
+        Self { network, program, batch, weight, buffers, ran, gradients: Vec::new() }
     }
 
     /// Runs the steps of all ranks. All ranks issue collectives in the order of their ids.
@@ -125,8 +130,10 @@ impl<'p> Ranks<'p> {
                 let all = if *part == BatchPart::Features { features } else { labels };
                 let each = all.len() / samples;
                 let loaded = all[shard.first * each..][..shard.samples * each].chunks(each);
-                buffers[step.writes[0].0] =
-                    loaded.flat_map(|sample| &sample[elements.clone()]).copied().collect();
+                // The weight of a sample follows its labels.
+                let weight = self.weight.filter(|_| *part == BatchPart::Labels);
+                let of_sample = |sample: &[f64]| [&sample[elements.clone()], weight.as_slice()].concat();
+                buffers[step.writes[0].0] = loaded.flat_map(of_sample).collect();
             }
             Op::OptimizerStep { layer, .. } => {
                 self.gradients.push((rank, *layer, buffers[step.reads[0].0].clone()));

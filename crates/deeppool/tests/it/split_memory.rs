@@ -44,7 +44,7 @@ fn decoder(blocks: usize) -> Result<LayerGraph, GraphError> {
     }
     let x = net.add("norm", LayerNorm::default(), [x])?;
     let head = net.add_tied("head", Linear::new(VOCABULARY).without_bias(), [x], tokens)?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [head])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [head])?;
     Ok(net)
 }
 

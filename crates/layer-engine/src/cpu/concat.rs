@@ -1,17 +1,17 @@
-//! Concatenation of buffers, sample by sample.
+//! Concatenation of buffers, row by row. A *row* is a sample, or a position of a sequence.
 
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Concatenation of the samples of several inputs. Channels are the outermost dimension of a
-/// sample, so the part of each input is contiguous.
+/// Concatenation of the rows of several inputs. Channels are the outermost dimension of an image,
+/// so the part of each input is contiguous.
 #[derive(Debug)]
 pub(super) struct Concatenate {
-    /// Number of elements per sample of each input.
+    /// Number of elements per row of each input.
     pub(super) parts: Vec<usize>,
-    /// Threads that the samples are distributed over.
+    /// Threads that the rows are distributed over.
     pub(super) workers: Workers,
 }
 
@@ -20,10 +20,10 @@ impl<T: Real> Operation<T> for Concatenate {
         let Operands { reads, writes, .. } = operands;
         let [output] = writes else { return Ok(()) };
         let whole: usize = self.parts.iter().sum();
-        self.workers.chunks(output, whole, |index, sample| {
+        self.workers.chunks(output, whole, |index, row| {
             let mut start = 0;
             for (&part, input) in self.parts.iter().zip(reads) {
-                sample[start..start + part].copy_from_slice(&input[index * part..(index + 1) * part]);
+                row[start..start + part].copy_from_slice(&input[index * part..(index + 1) * part]);
                 start += part;
             }
         });
@@ -31,13 +31,13 @@ impl<T: Real> Operation<T> for Concatenate {
     }
 }
 
-/// Division of the samples of a concatenated tensor into their parts: the backward pass of
+/// Division of the rows of a concatenated tensor into their parts: the backward pass of
 /// [`Concatenate`].
 #[derive(Debug)]
 pub(super) struct Split {
-    /// Number of elements per sample of each output.
+    /// Number of elements per row of each output.
     pub(super) parts: Vec<usize>,
-    /// Threads that the samples are distributed over.
+    /// Threads that the rows are distributed over.
     pub(super) workers: Workers,
 }
 
@@ -49,8 +49,8 @@ impl<T: Real> Operation<T> for Split {
         let mut start = 0;
         for (&part, output) in self.parts.iter().zip(writes) {
             self.workers.chunks(output, part, |index, to| {
-                let sample = &joined[index * whole..(index + 1) * whole];
-                to.copy_from_slice(&sample[start..start + part]);
+                let row = &joined[index * whole..(index + 1) * whole];
+                to.copy_from_slice(&row[start..start + part]);
             });
             start += part;
         }

@@ -3,7 +3,7 @@
 use layer_graph::GroupNorm;
 
 use super::Real;
-use super::operation::{Operands, Operation, SavingPass};
+use super::operation::{Normalisation, Operands, Operation, SavingPass, run_normalisation};
 use super::softmax::rows_grain;
 use super::sums::{sum, sum_of_pairs};
 use super::workers::Workers;
@@ -63,8 +63,10 @@ impl GroupNormalisation {
         }
         [mean, scale]
     }
+}
 
-    fn forward<T: Real>(&self, [input, parameters]: [&[T]; 2], [output, saved]: [&mut [T]; 2]) {
+impl<T: Real> Normalisation<T> for GroupNormalisation {
+    fn forward(&self, [input, parameters]: [&[T]; 2], [output, saved]: [&mut [T]; 2]) {
         let (row, grain) = (self.row(), rows_grain(self.row()));
         self.workers.chunk_pairs((output, grain), (saved, grain / row * SAVED), |index, output, saved| {
             let first = index * (grain / row);
@@ -76,7 +78,7 @@ impl GroupNormalisation {
         });
     }
 
-    fn infer<T: Real>(&self, input: &[T], parameters: &[T], output: &mut [T]) {
+    fn infer(&self, input: &[T], parameters: &[T], output: &mut [T]) {
         let (row, grain) = (self.row(), rows_grain(self.row()));
         self.workers.chunks(output, grain, |index, output| {
             let first = index * (grain / row);
@@ -87,7 +89,7 @@ impl GroupNormalisation {
         });
     }
 
-    fn input_gradient<T: Real>(
+    fn input_gradient(
         &self,
         [input, parameters, saved, output_gradient]: [&[T]; 4],
         input_gradient: &mut [T],
@@ -117,7 +119,7 @@ impl GroupNormalisation {
         });
     }
 
-    fn parameter_gradient<T: Real>(&self, [input, saved, output_gradient]: [&[T]; 3], gradient: &mut [T]) {
+    fn parameter_gradient(&mut self, [input, saved, output_gradient]: [&[T]; 3], gradient: &mut [T]) {
         let (weights, biases) = gradient.split_at_mut(self.channels);
         let of_group = self.channels / self.groups;
         self.workers.chunk_pairs((weights, 1), (biases, 1), |channel, weight, bias| {
@@ -137,26 +139,6 @@ impl GroupNormalisation {
 
 impl<T: Real> Operation<T> for GroupNormalisation {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        match self.pass {
-            SavingPass::Forward => {
-                let (reads, writes) = operands.into_arrays()?;
-                self.forward(reads, writes);
-            }
-            SavingPass::Infer => {
-                let ([input, parameters], [output]) = operands.into_arrays()?;
-                self.infer(input, parameters, output);
-            }
-            SavingPass::Backward => {
-                let (reads, [input_gradient, gradient]) = operands.into_arrays()?;
-                let [input, _, saved, output_gradient] = reads;
-                self.input_gradient(reads, input_gradient);
-                self.parameter_gradient([input, saved, output_gradient], gradient);
-            }
-            SavingPass::BackwardParameters => {
-                let (reads, [gradient]) = operands.into_arrays()?;
-                self.parameter_gradient(reads, gradient);
-            }
-        }
-        Ok(())
+        run_normalisation(self, self.pass, operands)
     }
 }

@@ -5,6 +5,7 @@
 //! operand of `Role::Saved`, for the backward pass.
 
 mod activation;
+mod additive_attention;
 mod attention;
 mod avg_pool;
 mod batch_norm;
@@ -14,6 +15,7 @@ mod dropout;
 mod elementwise;
 mod elementwise_loss;
 mod embedding;
+mod experts;
 mod functions;
 mod gemm;
 mod group_norm;

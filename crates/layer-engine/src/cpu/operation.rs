@@ -40,6 +40,55 @@ impl SavingPass {
     }
 }
 
+/// Normalisation with learned parameters that saves statistics, by its passes.
+pub(super) trait Normalisation<T> {
+    /// Normalises the input by the parameters, and saves the statistics.
+    fn forward(&self, reads: [&[T]; 2], writes: [&mut [T]; 2]);
+
+    /// Normalises the input by the parameters.
+    fn infer(&self, input: &[T], parameters: &[T], output: &mut [T]);
+
+    /// Computes the gradient of the input. `reads` are the input, the parameters, the statistics
+    /// and the gradient of the output.
+    fn input_gradient(&self, reads: [&[T]; 4], input_gradient: &mut [T]);
+
+    /// Computes the gradient of the parameters. `reads` are the input, the statistics and the
+    /// gradient of the output.
+    fn parameter_gradient(&mut self, reads: [&[T]; 3], gradient: &mut [T]);
+}
+
+/// Runs a pass of a normalisation.
+///
+/// # Errors
+/// [`EngineError`] if the numbers of operands are not those of the pass.
+pub(super) fn run_normalisation<T>(
+    norm: &mut impl Normalisation<T>,
+    pass: SavingPass,
+    operands: Operands<'_, '_, T>,
+) -> Result<(), EngineError> {
+    match pass {
+        SavingPass::Forward => {
+            let (reads, writes) = operands.into_arrays()?;
+            norm.forward(reads, writes);
+        }
+        SavingPass::Infer => {
+            let ([input, parameters], [output]) = operands.into_arrays()?;
+            norm.infer(input, parameters, output);
+        }
+        SavingPass::Backward => {
+            let (reads, [input_gradient, gradient]) = operands.into_arrays()?;
+            let [input, _, saved, output_gradient] = reads;
+            norm.input_gradient(reads, input_gradient);
+            norm.parameter_gradient([input, saved, output_gradient], gradient);
+        }
+        SavingPass::BackwardParameters => {
+            let (reads, [gradient]) = operands.into_arrays()?;
+            norm.parameter_gradient(reads, gradient);
+        }
+    }
+    Ok(())
+}
+
 /// Buffers of one launch, in the order of the kernel's `Signature` or `KernelSpec`.
 pub(super) struct Operands<'a, 'b, T> {
     /// Name of the kernel, for error messages.

@@ -6,6 +6,7 @@ use super::activation::{
     ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, LeakyRelu, NormalGate, QuickGate,
     Relu6, Sigmoid, SigmoidGate, Tanh, TanhGate,
 };
+use super::additive_attention::AdditiveLayer;
 use super::attention::Attention;
 use super::avg_pool::AvgPool;
 use super::batch_norm::{BatchNormPass, BatchNormalisation};
@@ -17,6 +18,7 @@ use super::elementwise::{
 };
 use super::elementwise_loss::ElementwiseLosses;
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
+use super::experts::Experts;
 use super::group_norm::GroupNormalisation;
 use super::layer_norm::LayerNormRule;
 use super::linear::{LinearLayer, LinearPass};
@@ -106,14 +108,16 @@ fn operation<T: Real>(
     let samples = shard.samples;
     let backward = pass == Pass::Backward;
     let workers_of = || workers.clone();
-    let parts = || layer.input_shapes().iter().map(layer_graph::Shape::elements).collect();
+    // A row of a concatenation is a position of a sequence, or a sample of another shape.
+    let rows = layer.output_shape().as_sequence().map_or(1, |(positions, _)| positions);
+    let parts = || layer.input_shapes().iter().map(|shape| shape.elements() / rows).collect();
     Some(match layer.kind() {
         LayerKind::Conv2d(conv) => {
             Box::new(Convolution::new(Geometry::new(layer, conv)?, samples, ConvPass::of(pass), workers))
         }
         LayerKind::ConvTranspose2d(conv) => {
             let geometry = Geometry::transposed(layer, conv)?;
-            Box::new(Convolution::transposed(geometry, samples, ConvPass::of(pass), workers))
+            Box::new(Convolution::new(geometry, samples, ConvPass::of(pass), workers))
         }
         LayerKind::Linear(linear) => {
             let pass = match pass {
@@ -187,7 +191,7 @@ fn operation<T: Real>(
         LayerKind::ElementwiseLoss(loss) => {
             Box::new(ElementwiseLosses::new(layer, *loss, samples, backward, workers))
         }
-        LayerKind::SoftmaxCrossEntropy => {
+        LayerKind::SoftmaxCrossEntropy(rule) => {
             let in_place =
                 if precision == Precision::Bf16 { InPlace::Errors } else { InPlace::Probabilities };
             let pass = match pass {
@@ -197,7 +201,7 @@ fn operation<T: Real>(
                 Pass::BackwardInPlace => LossPass::BackwardInPlace(in_place),
                 _ => LossPass::Forward,
             };
-            Box::new(CrossEntropy::new(layer, samples, pass, workers))
+            Box::new(CrossEntropy::new(layer, rule, samples, pass, workers))
         }
         _ => return sequence_operation(layer, pass, shard, workers),
     })
@@ -278,7 +282,11 @@ fn sequence_operation<T: Real>(
         LayerKind::MultiHeadAttention(attention) => {
             Box::new(Attention::new(layer, attention, shard, pass, workers)?)
         }
+        LayerKind::AdditiveAttention(rule) => {
+            Box::new(AdditiveLayer::new(layer, rule, samples, pass, workers)?)
+        }
         LayerKind::Recurrence(rule) => Box::new(RecurrentLayer::new(layer, rule, samples, pass, workers)?),
+        LayerKind::MixtureOfExperts(rule) => Box::new(Experts::new(layer, rule, samples, pass, workers)?),
         LayerKind::Permute(permute) if backward => {
             let inverse = Permutation::inverse(&permute.order);
             Box::new(Permutation::new(layer.output_shape().dims(), &inverse, workers)?)

@@ -1,4 +1,4 @@
-//! Recurrences of LSTMs and GRUs. A *step* is a position of a sequence.
+//! Recurrences of LSTMs and GRUs. A *step* computes a position of a sequence.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ const ROWS: usize = 64;
 
 /// Pass of a recurrence.
 ///
-/// Saves, for each step of each sample, the gates and one more vector: the memory of an LSTM, or
-/// the recurrent products of a GRU's last gate.
+/// Saves, for each position of each sample, the gates and one more vector: the memory of an LSTM,
+/// or the recurrent products of a GRU's last gate.
 #[derive(Debug)]
 pub(super) struct RecurrentLayer<T> {
     rule: Rule,
@@ -41,6 +41,7 @@ pub(super) struct RecurrentLayer<T> {
 #[derive(Debug, Clone, Copy)]
 struct Rule {
     cell: RecurrentCell,
+    reversed: bool,
     sizes: RecurrenceSizes,
 }
 
@@ -60,19 +61,27 @@ impl Rule {
         vector * self.sizes.width + unit
     }
 
+    /// Returns the position of each step, with that of the step before. The first step has none.
+    fn steps(&self) -> impl DoubleEndedIterator<Item = (usize, Option<usize>)> {
+        let positions = self.sizes.positions;
+        let reversed = self.reversed;
+        let position = move |step: usize| if reversed { positions - 1 - step } else { step };
+        (0..positions).map(move |step| (position(step), step.checked_sub(1).map(position)))
+    }
+
     /// Returns the weight and the bias, which is empty if there is none.
     fn parameters<'a, T>(&self, parameters: &'a [T]) -> (&'a [T], &'a [T]) {
         parameters.split_at(self.inputs() * self.sizes.width)
     }
 
-    /// Computes the steps of some samples. `kept` has the gates and the memory of `steps` steps of
-    /// each sample: of all of them, or of the current one.
+    /// Computes the steps of some samples. `kept` has the gates and the memory of `slots` positions
+    /// of each sample: of all of them, or of the current one.
     fn forward<T: Real>(
         &self,
         input: &[T],
         parameters: &[T],
         output: &mut [T],
-        (kept, steps): (&mut [T], usize),
+        (kept, slots): (&mut [T], usize),
     ) {
         let RecurrenceSizes { positions, width, .. } = self.sizes;
         let (inputs, saved) = (self.inputs(), self.saved());
@@ -83,12 +92,11 @@ impl Rule {
             RecurrentCell::Lstm => (inputs, None),
             RecurrentCell::Gru => (2 * width, Some(3 * width)),
         };
-        for step in 0..positions {
-            let slot = step % steps;
-            let before = (slot + steps - 1) % steps;
+        for (position, before) in self.steps() {
+            let slot = position % slots;
             for sample in 0..samples {
-                let kept = &mut kept[(sample * steps + slot) * saved..][..saved];
-                let x = &input[(sample * positions + step) * inputs..][..inputs];
+                let kept = &mut kept[(sample * slots + slot) * saved..][..saved];
+                let x = &input[(sample * positions + position) * inputs..][..inputs];
                 // The memory is the last vector.
                 kept[..joined].copy_from_slice(&x[..joined]);
                 kept[..joined].iter_mut().zip(bias).for_each(|(sum, &bias)| *sum += bias);
@@ -98,12 +106,12 @@ impl Rule {
                     kept[apart..].iter_mut().zip(bias).for_each(|(sum, &bias)| *sum = bias);
                 }
             }
-            if step > 0 {
-                let left = &output[(step - 1) * width..];
+            if let Some(before) = before {
+                let left = &output[before * width..];
                 let left = Matrix::with_stride(left, samples, width, positions * width);
                 let mut add = |place: usize, rows: Range<usize>| {
                     let target = &mut kept[slot * saved + place..];
-                    let target = MatrixMut::with_stride(target, samples, rows.len(), steps * saved);
+                    let target = MatrixMut::with_stride(target, samples, rows.len(), slots * saved);
                     let right = &weight[rows.start * width..rows.end * width];
                     let right = Matrix::new(right, rows.len(), width).transposed();
                     multiply(target, Update::Accumulate, left, right);
@@ -114,29 +122,29 @@ impl Rule {
                 }
             }
             for sample in 0..samples {
-                let kept = &mut kept[sample * steps * saved..][..steps * saved];
-                let x = &input[(sample * positions + step) * inputs..][..inputs];
-                let output = &mut output[sample * positions * width..];
-                let (earlier, y) = output.split_at_mut(step * width);
-                let y = &mut y[..width];
+                let kept = &mut kept[sample * slots * saved..][..slots * saved];
+                let x = &input[(sample * positions + position) * inputs..][..inputs];
+                let output = &mut output[sample * positions * width..][..positions * width];
                 match self.cell {
-                    RecurrentCell::Lstm => self.lstm(kept, [slot, before], step == 0, y),
+                    RecurrentCell::Lstm => {
+                        let y = &mut output[position * width..][..width];
+                        self.lstm(kept, slot, before.map(|before| before % slots), y);
+                    }
                     RecurrentCell::Gru => {
-                        let state = if step == 0 { None } else { Some(&earlier[(step - 1) * width..]) };
-                        self.gru(&mut kept[slot * saved..][..saved], &x[2 * width..], state, y);
+                        let kept = &mut kept[slot * saved..][..saved];
+                        self.gru(kept, &x[2 * width..], output, position, before);
                     }
                 }
             }
         }
     }
 
-    /// Computes the output of an LSTM's step from the sums of its gates. `kept` has the steps in
-    /// the slots of one sample, of which the first is the step's and the second that of the step
-    /// before.
-    fn lstm<T: Real>(&self, kept: &mut [T], [slot, before]: [usize; 2], is_first: bool, y: &mut [T]) {
+    /// Computes the output of an LSTM's step from the sums of its gates. `kept` has the slots of
+    /// one sample: that of the step, and that of the step before.
+    fn lstm<T: Real>(&self, kept: &mut [T], slot: usize, before: Option<usize>, y: &mut [T]) {
         let saved = self.saved();
         for (unit, y) in y.iter_mut().enumerate() {
-            let memory = if is_first { T::zero() } else { kept[before * saved + self.place(4, unit)] };
+            let memory = before.map_or(T::zero(), |before| kept[before * saved + self.place(4, unit)]);
             let kept = &mut kept[slot * saved..][..saved];
             let gate = |index: usize| kept[self.place(index, unit)];
             let [i, f, o] = [gate(0), gate(1), gate(3)].map(logistic);
@@ -149,17 +157,26 @@ impl Rule {
         }
     }
 
-    /// Computes the output of a GRU's step from the sums of its gates. `x` is the last gate's
-    /// input; `state` is the output of the step before.
-    fn gru<T: Real>(&self, kept: &mut [T], x: &[T], state: Option<&[T]>, y: &mut [T]) {
-        for (unit, y) in y.iter_mut().enumerate() {
-            let state = state.map_or(T::zero(), |state| state[unit]);
+    /// Computes the output of a GRU's step, at `position`, from the sums of its gates. `x` is the
+    /// last gate's input; `output` has the outputs of one sample, `before` is the position of the
+    /// step before.
+    fn gru<T: Real>(
+        &self,
+        kept: &mut [T],
+        x: &[T],
+        output: &mut [T],
+        position: usize,
+        before: Option<usize>,
+    ) {
+        let width = self.sizes.width;
+        for unit in 0..width {
+            let state = before.map_or(T::zero(), |before| output[before * width + unit]);
             let [r, z] = [0, 1].map(|index| logistic(kept[self.place(index, unit)]));
             let n = (x[unit] + r * kept[self.place(3, unit)]).hyperbolic_tangent();
             for (index, value) in [r, z, n].into_iter().enumerate() {
                 kept[self.place(index, unit)] = value;
             }
-            *y = (T::one() - z) * n + z * state;
+            output[position * width + unit] = (T::one() - z) * n + z * state;
         }
     }
 
@@ -177,15 +194,14 @@ impl Rule {
         let (apart, carried) = scratch.split_at_mut(scratch.len() - samples * 2 * width);
         let (weight, _) = self.parameters(parameters);
         carried.fill(T::zero());
-        for step in (0..positions).rev() {
+        for (position, before) in self.steps().rev() {
             for sample in 0..samples {
-                let row = sample * positions + step;
+                let row = sample * positions + position;
                 let (carried, memory) = carried[sample * 2 * width..][..2 * width].split_at_mut(width);
                 let kept = &saved[row * saved_elements..][..saved_elements];
                 let dy = &output_gradient[row * width..][..width];
                 let dx = &mut input_gradient[row * inputs..][..inputs];
-                // Nothing is before the first step.
-                let before = (step > 0).then(|| row - 1);
+                let before = before.map(|before| sample * positions + before);
                 match self.cell {
                     RecurrentCell::Lstm => {
                         let memory_before = before.map(|row| &saved[row * saved_elements + 4 * width..]);
@@ -198,7 +214,8 @@ impl Rule {
                     }
                 }
             }
-            if step == 0 {
+            // Nothing is before the first step.
+            if before.is_none() {
                 break;
             }
             let mut add = |gradients: &[T], row_elements: usize, rows: Range<usize>| {
@@ -208,10 +225,10 @@ impl Rule {
                 multiply(target, Update::Accumulate, left, right);
             };
             match self.cell {
-                RecurrentCell::Lstm => add(&input_gradient[step * inputs..], inputs, 0..inputs),
+                RecurrentCell::Lstm => add(&input_gradient[position * inputs..], inputs, 0..inputs),
                 RecurrentCell::Gru => {
-                    add(&input_gradient[step * inputs..], inputs, 0..2 * width);
-                    add(&apart[step * width..], width, 2 * width..inputs);
+                    add(&input_gradient[position * inputs..], inputs, 0..2 * width);
+                    add(&apart[position * width..], width, 2 * width..inputs);
                 }
             }
         }
@@ -284,7 +301,8 @@ impl<T: Real> RecurrentLayer<T> {
         pass: Pass,
         workers: &Workers,
     ) -> Option<Self> {
-        let rule = Rule { cell: recurrence.cell, sizes: recurrence.sizes(layer.input_shapes().first()?)? };
+        let sizes = recurrence.sizes(layer.input_shapes().first()?)?;
+        let rule = Rule { cell: recurrence.cell, reversed: recurrence.reversed, sizes };
         let RecurrenceSizes { positions, width, .. } = rule.sizes;
         let pass = SavingPass::of(pass);
         let scratch_elements = match (pass, rule.cell) {
@@ -299,19 +317,19 @@ impl<T: Real> RecurrentLayer<T> {
         Some(Self { rule, pass, workers: workers.clone(), scratch, scratch_elements, input_gradient })
     }
 
-    /// Computes the outputs. `kept` receives the gates and the memory of `steps` steps of each
+    /// Computes the outputs. `kept` receives the gates and the memory of `slots` positions of each
     /// sample.
     fn forward(
         rule: Rule,
         workers: &Workers,
         [input, parameters]: [&[T]; 2],
         output: &mut [T],
-        (kept, steps): (&mut [T], usize),
+        (kept, slots): (&mut [T], usize),
     ) {
         let [inputs, outputs] = [rule.inputs(), rule.sizes.width].map(|size| size * rule.sizes.positions);
-        let kept = (kept, SAMPLES * steps * rule.saved());
+        let kept = (kept, SAMPLES * slots * rule.saved());
         workers.chunk_pairs((output, SAMPLES * outputs), kept, |index, output, kept| {
-            rule.forward(&input[index * SAMPLES * inputs..], parameters, output, (kept, steps));
+            rule.forward(&input[index * SAMPLES * inputs..], parameters, output, (kept, slots));
         });
     }
 
@@ -368,16 +386,21 @@ impl<T: Real> RecurrentLayer<T> {
             };
             *sum = T::narrow((0..samples).map(of_sample).sum());
         }
+        // The first step multiplies nothing.
+        let (first, before) = if self.rule.reversed { (0, 1) } else { (1, 0) };
         // All of them belong to one gate.
         let rows = (1..=width.min(ROWS)).rev().find(|rows| width % rows == 0).unwrap_or(1);
         self.workers.chunks(weight, rows * width, |index, weight| {
             weight.fill(T::zero());
             for sample in 0..samples {
                 let (gradients, distance) = self.product_gradients(input_gradient, sample, index * rows);
-                // The first position multiplies nothing.
-                let Some(left) = gradients.get(distance..).filter(|_| positions > 1) else { continue };
+                if positions == 1 {
+                    continue;
+                }
+                let left = &gradients[first * distance..];
                 let left = Matrix::with_stride(left, positions - 1, rows, distance).transposed();
-                let right = Matrix::new(&output[sample * positions * width..], positions - 1, width);
+                let right =
+                    Matrix::new(&output[(sample * positions + before) * width..], positions - 1, width);
                 multiply(MatrixMut::new(&mut *weight, rows, width), Update::Accumulate, left, right);
             }
         });

@@ -2,7 +2,7 @@
 //! normalisation. A *row* is a vector that is normalised: a sample, or a position of a sequence.
 
 use super::Real;
-use super::operation::{Operands, Operation, SavingPass};
+use super::operation::{Normalisation, Operands, Operation, SavingPass, run_normalisation};
 use super::softmax::rows_grain;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext, Pass};
@@ -51,8 +51,10 @@ impl<R: RowRule> RowNormalisation<R> {
         let partials = vec![0.0; pieces * R::PARAMETERS * features];
         Self { rule, features, rows, pass, workers: workers.clone(), partials }
     }
+}
 
-    fn forward<T: Real>(&self, [input, parameters]: [&[T]; 2], [output, saved]: [&mut [T]; 2]) {
+impl<T: Real, R: RowRule> Normalisation<T> for RowNormalisation<R> {
+    fn forward(&self, [input, parameters]: [&[T]; 2], [output, saved]: [&mut [T]; 2]) {
         let (features, grain) = (self.features, rows_grain(self.features));
         let saved = (saved, grain / features * R::SAVED);
         self.workers.chunk_pairs((output, grain), saved, |index, output, saved| {
@@ -64,7 +66,7 @@ impl<R: RowRule> RowNormalisation<R> {
         });
     }
 
-    fn infer<T: Real>(&self, input: &[T], parameters: &[T], output: &mut [T]) {
+    fn infer(&self, input: &[T], parameters: &[T], output: &mut [T]) {
         let (features, grain) = (self.features, rows_grain(self.features));
         self.workers.chunks(output, grain, |index, output| {
             let inputs = input[index * grain..].chunks_exact(features);
@@ -74,7 +76,7 @@ impl<R: RowRule> RowNormalisation<R> {
         });
     }
 
-    fn input_gradient<T: Real>(
+    fn input_gradient(
         &self,
         [input, parameters, saved, output_gradient]: [&[T]; 4],
         input_gradient: &mut [T],
@@ -92,11 +94,7 @@ impl<R: RowRule> RowNormalisation<R> {
         });
     }
 
-    fn parameter_gradient<T: Real>(
-        &mut self,
-        [input, saved, output_gradient]: [&[T]; 3],
-        gradient: &mut [T],
-    ) {
+    fn parameter_gradient(&mut self, [input, saved, output_gradient]: [&[T]; 3], gradient: &mut [T]) {
         let features = self.features;
         let piece = self.rows.div_ceil(MAX_PIECES);
         self.workers.chunks(&mut self.partials, R::PARAMETERS * features, |index, partial| {
@@ -118,26 +116,6 @@ impl<R: RowRule> RowNormalisation<R> {
 
 impl<T: Real, R: RowRule> Operation<T> for RowNormalisation<R> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        match self.pass {
-            SavingPass::Forward => {
-                let (reads, writes) = operands.into_arrays()?;
-                self.forward(reads, writes);
-            }
-            SavingPass::Infer => {
-                let ([input, parameters], [output]) = operands.into_arrays()?;
-                self.infer(input, parameters, output);
-            }
-            SavingPass::Backward => {
-                let (reads, [input_gradient, gradient]) = operands.into_arrays()?;
-                let [input, _, saved, output_gradient] = reads;
-                self.input_gradient(reads, input_gradient);
-                self.parameter_gradient([input, saved, output_gradient], gradient);
-            }
-            SavingPass::BackwardParameters => {
-                let (reads, [gradient]) = operands.into_arrays()?;
-                self.parameter_gradient(reads, gradient);
-            }
-        }
-        Ok(())
+        run_normalisation(self, self.pass, operands)
     }
 }

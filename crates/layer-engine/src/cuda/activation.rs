@@ -118,18 +118,6 @@ pub(super) fn scale(
     Ok(())
 }
 
-/// Adds the launch that writes `elements` zeros to `to`. `from` has as many finite elements.
-pub(super) fn zeros(
-    builder: &mut KernelBuilder<'_>,
-    elements: usize,
-    from: Argument,
-    to: Argument,
-) -> Result<(), EngineError> {
-    let sizes = [elements, 1, 1].map(size);
-    let arguments = [&sizes[..], &[Argument::F32(0.0), Argument::NONE, from, to]].concat();
-    builder.for_each((Family::Activation, "scale_rows"), elements, arguments)
-}
-
 /// Adds the launch of a pass of a softmax over rows of `classes` elements. `elements` is the number
 /// of elements of all samples together.
 pub(super) fn softmax(

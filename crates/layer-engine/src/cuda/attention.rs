@@ -4,7 +4,7 @@
 use cuda::{AttentionPass, AttentionShape, Numerics};
 use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
 
-use super::activation::{self, draws};
+use super::activation::draws;
 use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, MAX_ELEMENTS, size, tiles};
 use super::module::Family;
@@ -116,7 +116,8 @@ pub(super) fn add_launches(
             return Ok(());
         }
         if rule.padding {
-            activation::zeros(builder, samples * key_positions, padding, padding_gradient)?;
+            let count = samples * key_positions;
+            builder.for_each((Family::Elementwise, "fill_zeros"), count, [size(count), padding_gradient])?;
         }
         let arguments = [&common[..], &[query_gradient]].concat();
         builder.launch((FAMILY, "attention_query_gradient"), grid, arguments)?;

@@ -6,7 +6,7 @@ use cuda::{ConvolutionShape, Direction, Layout};
 use layer_graph::{Conv2d, Layer, LayerKind};
 
 use super::channels::Channels;
-use super::kernel::{Argument, Launch};
+use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, size};
 use super::module::Family;
 use super::operand::element_bytes;
@@ -15,6 +15,9 @@ use super::{NAME, vendor};
 use crate::{EngineError, ImageLayout, KernelChoice, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Convolution;
+
+/// The GPU function that adds a bias to each channel.
+const ADD_BIAS: (Family, &str) = (Family::Elementwise, "add_bias");
 
 /// Adds the launches of a pass of a convolution, or of a transposed one, over `samples` samples.
 /// Returns `None` for another layer.
@@ -31,14 +34,13 @@ pub(super) fn add_launches(
         _ => return Ok(None),
     };
     let layout = builder.device().image_layout;
-    let Some(convolution) = Convolution::new(layer, &conv, (is_transposed, has_bias), samples, layout) else {
+    let Some(convolution) = Convolution::new(layer, &conv, is_transposed, samples, layout) else {
         return Ok(None);
     };
     let [x, weights, y] = [Role::Input(0), Role::Parameters, Role::Output].map(|role| builder.operand(role));
     let [dx, gradient, dy] = [Role::InputGradient(0), Role::ParameterGradient, Role::OutputGradient]
         .map(|role| builder.operand(role));
-    let biases = if has_bias { weights.offset(convolution.weight_elements) } else { Argument::NONE };
-    let none = Argument::NONE;
+    let biases = has_bias.then(|| weights.offset(convolution.weight_elements));
     if !pass.is_backward() {
         if is_transposed {
             convolution.add_input_gradient(builder, [y, weights, x], biases)?;
@@ -48,8 +50,8 @@ pub(super) fn add_launches(
         return Ok(Some(()));
     }
     match (pass, is_transposed) {
-        (Pass::Backward, false) => convolution.add_input_gradient(builder, [dx, weights, dy], none)?,
-        (Pass::Backward, true) => convolution.add_forward(builder, [dy, weights, dx], none)?,
+        (Pass::Backward, false) => convolution.add_input_gradient(builder, [dx, weights, dy], None)?,
+        (Pass::Backward, true) => convolution.add_forward(builder, [dy, weights, dx], None)?,
         _ => {}
     }
     let [images, of_windows] = if is_transposed { [dy, x] } else { [x, dy] };
@@ -67,8 +69,6 @@ pub(super) fn add_launches(
 struct Convolution<'l> {
     layer: &'l Layer,
     is_transposed: bool,
-    /// Whether the layer has biases.
-    has_bias: bool,
     shape: ConvolutionShape,
     /// Input channels of a group.
     channels: usize,
@@ -89,7 +89,7 @@ impl<'l> Convolution<'l> {
     fn new(
         layer: &'l Layer,
         conv: &Conv2d,
-        (is_transposed, has_bias): (bool, bool),
+        is_transposed: bool,
         samples: usize,
         layout: ImageLayout,
     ) -> Option<Self> {
@@ -123,7 +123,6 @@ impl<'l> Convolution<'l> {
         Some(Self {
             layer,
             is_transposed,
-            has_bias,
             shape,
             channels,
             filters,
@@ -161,45 +160,48 @@ impl<'l> Convolution<'l> {
         }
     }
 
-    /// Returns the arguments of the function that adds the biases to the layer's output, `to`,
-    /// which has the given number of elements.
-    fn bias_arguments(&self, elements: usize, [biases, to]: [Argument; 2]) -> [Argument; 5] {
+    /// Returns the number of elements of the layer's output, `to`, and the arguments of `ADD_BIAS`
+    /// for it.
+    fn bias_arguments(&self, [biases, to]: [Argument; 2]) -> (usize, [Argument; 5]) {
         let [channels, pixels] = self.layer_output();
+        let elements = self.shape.samples * channels * pixels;
         let adjacent = if self.shape.layout == Layout::Nhwc { 1 } else { pixels };
-        [size(elements), size(adjacent), size(channels), biases, to]
+        (elements, [size(elements), size(adjacent), size(channels), biases, to])
     }
 
-    /// Returns the launch that adds the biases to the layer's output for a library's candidate.
-    fn bias_launch(
+    /// Returns the library's candidates for the convolution of a shape, which add the biases, if
+    /// there are any, to the layer's output.
+    fn candidates(
         &self,
-        builder: &KernelBuilder<'_>,
-        elements: usize,
-        operands: [Argument; 2],
-    ) -> Result<Launch, EngineError> {
-        let (kernel, variant) = ((Family::Elementwise, "add_bias"), builder.storage(operands[1]));
-        builder.launch_for_each(variant, kernel, elements, self.bias_arguments(elements, operands))
+        builder: &mut KernelBuilder<'_>,
+        shape: &ConvolutionShape,
+        operands: [Argument; 3],
+        biased: Option<[Argument; 2]>,
+    ) -> Result<Vec<Candidate>, EngineError> {
+        let mut candidates = vendor::convolutions(builder, shape, operands)?;
+        if let Some(biased) = biased {
+            let (elements, arguments) = self.bias_arguments(biased);
+            let variant = builder.storage(biased[1]);
+            for candidate in &mut candidates {
+                candidate.launches.push(builder.launch_for_each(variant, ADD_BIAS, elements, arguments)?);
+            }
+        }
+        Ok(candidates)
     }
 
-    /// Adds the launches that compute the convolution `y` of `x`. Adds the biases unless they are
-    /// [`Argument::NONE`].
+    /// Adds the launches that compute the convolution `y` of `x`. Adds the biases if there are any.
     fn add_forward(
         &self,
         builder: &mut KernelBuilder<'_>,
         [x, weights, y]: [Argument; 3],
-        biases: Argument,
+        biases: Option<Argument>,
     ) -> Result<(), EngineError> {
         let channels = self.shape.out_channels;
-        let has_bias = self.has_bias && !self.is_transposed;
-        let vendor = |builder: &mut KernelBuilder<'_>| {
-            let mut candidates = vendor::convolutions(builder, &self.shape, [x, weights, y])?;
-            if has_bias {
-                for candidate in &mut candidates {
-                    candidate.launches.push(self.bias_launch(builder, self.y_elements, [biases, y])?);
-                }
-            }
-            Ok(candidates)
-        };
-        builder.choose("convolution", &(&self.shape, has_bias), vendor, |builder| {
+        let biased = biases.map(|biases| [biases, y]);
+        let biases = biases.unwrap_or(Argument::NONE);
+        let vendor =
+            |builder: &mut KernelBuilder<'_>| self.candidates(builder, &self.shape, [x, weights, y], biased);
+        builder.choose("convolution", &(&self.shape, biased.is_some()), vendor, |builder| {
             self.check_own(builder)?;
             let y = Products {
                 to: y,
@@ -218,27 +220,19 @@ impl<'l> Convolution<'l> {
     }
 
     /// Adds the launches that compute the gradient `dx` of the convolution's input from that of its
-    /// output, `dy`. Adds the biases unless they are [`Argument::NONE`].
+    /// output, `dy`. Adds the biases if there are any.
     fn add_input_gradient(
         &self,
         builder: &mut KernelBuilder<'_>,
         [dx, weights, dy]: [Argument; 3],
-        biases: Argument,
+        biases: Option<Argument>,
     ) -> Result<(), EngineError> {
         let shape = ConvolutionShape { direction: Direction::InputGradient, ..self.shape };
-        let has_bias = self.has_bias && self.is_transposed;
-        let vendor = |builder: &mut KernelBuilder<'_>| {
-            let mut candidates = vendor::convolutions(builder, &shape, [dx, weights, dy])?;
-            if has_bias {
-                for candidate in &mut candidates {
-                    candidate.launches.push(self.bias_launch(builder, self.x_elements, [biases, dx])?);
-                }
-            }
-            Ok(candidates)
-        };
-        let with_bias = (&shape, has_bias);
-        let shape_of_part: &dyn std::fmt::Debug = if has_bias { &with_bias } else { &shape };
-        builder.choose("input gradient", shape_of_part, vendor, |builder| {
+        let biased = biases.map(|biases| [biases, dx]);
+        let biases = biases.unwrap_or(Argument::NONE);
+        let vendor =
+            |builder: &mut KernelBuilder<'_>| self.candidates(builder, &shape, [dx, weights, dy], biased);
+        builder.choose("input gradient", &(&shape, biased.is_some()), vendor, |builder| {
             self.check_own(builder)?;
             // A phase has the pixels of one remainder by the stride along each axis.
             let [down, across] = shape.stride;
@@ -256,9 +250,9 @@ impl<'l> Convolution<'l> {
             let kernels = ["convolution_input_gradient", "convolution_input_gradient_small"];
             slices.launch(builder, (FAMILY, kernels), arguments)?;
             slices.sum(builder, biases, [shape.input[0] * shape.input[1], shape.in_channels])?;
-            if has_bias && slices.count == 1 {
-                let arguments = self.bias_arguments(self.x_elements, [biases, dx]);
-                builder.for_each((Family::Elementwise, "add_bias"), self.x_elements, arguments)?;
+            if let Some(biased) = biased.filter(|_| slices.count == 1) {
+                let (elements, arguments) = self.bias_arguments(biased);
+                builder.for_each(ADD_BIAS, elements, arguments)?;
             }
             Ok(())
         })

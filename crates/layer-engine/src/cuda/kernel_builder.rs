@@ -133,8 +133,19 @@ impl<'e> KernelBuilder<'e> {
 
     /// Allocates `bytes` bytes of zeroed workspace and returns the address. The memory lives as
     /// long as the kernel and the graphs that captured it.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if it has more than [`MAX_ELEMENTS`] words, and
+    /// [`EngineError::OutOfMemory`] if there is no memory for it.
     pub(super) fn workspace(&mut self, bytes: usize) -> Result<Argument, EngineError> {
         let words = bytes.div_ceil(size_of::<u32>());
+        if words > MAX_ELEMENTS {
+            let problem = format!(
+                "`{}` would need workspace of {words} elements; the maximum is {MAX_ELEMENTS}",
+                self.name
+            );
+            return Err(EngineError::Library { engine: NAME, problem });
+        }
         let memory = Buffer::zeros(&self.device.context, words).map_err(allocation_failed(words))?;
         Ok(self.keep(memory))
     }

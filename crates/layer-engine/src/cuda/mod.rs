@@ -5,6 +5,7 @@
 //! which the launches of a pass are added.
 
 mod activation;
+mod additive_attention;
 mod attention;
 mod chain;
 mod channels;
@@ -12,6 +13,7 @@ mod choice;
 mod convolution;
 mod device;
 mod engine;
+mod experts;
 mod kernel;
 mod kernel_builder;
 #[cfg(test)]

@@ -8,6 +8,8 @@ use crate::Storage;
 pub(super) enum Family {
     /// Rectifier, Gaussian error linear units and softmax.
     Activation,
+    /// Additive attention.
+    AdditiveAttention,
     /// Scaled dot-product attention.
     Attention,
     /// Batch normalisation.
@@ -18,6 +20,8 @@ pub(super) enum Family {
     Dropout,
     /// Sums, scaling, copies and permutations of elements.
     Elementwise,
+    /// Mixtures of experts.
+    Experts,
     /// Layer normalisation.
     LayerNorm,
     /// Local response normalisation.
@@ -50,11 +54,13 @@ impl Family {
         }
         match self {
             Self::Activation => ptx!("activation"),
+            Self::AdditiveAttention => ptx!("additive_attention"),
             Self::Attention => ptx!("attention"),
             Self::BatchNorm => ptx!("batch_norm"),
             Self::Convolution => ptx!("convolution"),
             Self::Dropout => ptx!("dropout"),
             Self::Elementwise => ptx!("elementwise"),
+            Self::Experts => ptx!("experts"),
             Self::LayerNorm => ptx!("layer_norm"),
             Self::ResponseNorm => ptx!("local_response_norm"),
             Self::Loss => ptx!("loss"),

@@ -16,10 +16,11 @@ use std::time::Duration;
 use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout, ElementwiseLoss, Embedding,
-    GroupNorm, Layer, LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm,
-    MultiHeadAttention, NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
-    RelativePositions, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
+    AdaptiveAvgPool2d, AdditiveAttention, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout,
+    ElementwiseLoss, Embedding, ExpertActivation, GroupNorm, Layer, LayerGraph, LayerKind, LayerNorm,
+    LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MixtureOfExperts, MultiHeadAttention, NetworkSplits,
+    Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm,
+    RotaryEmbedding, Scale, Select, Shape, SoftmaxCrossEntropy, Split,
 };
 
 use super::module::Family;
@@ -93,28 +94,11 @@ enum MutationCase {
 
 /// Returns test cases that launch every kernel of a family, with shapes that are no multiple of the
 /// tile. Products with more than 8448 rows or columns have large tiles.
+#[allow(clippy::too_many_lines, reason = "a list")]
 fn cases(family: Family) -> Vec<MutationCase> {
     let image = Shape::image(6, 9, 8);
     let kinds: Vec<(LayerKind, Shape, usize)> = match family {
-        Family::Activation => vec![
-            (LayerKind::Relu, Shape::features(300), 1),
-            (LayerKind::Gelu, Shape::features(300), 1),
-            (LayerKind::GeluTanh, Shape::features(300), 1),
-            (LayerKind::QuickGelu, Shape::features(300), 1),
-            (LayerKind::Relu6, Shape::features(300), 1),
-            (LeakyRelu::default().into(), Shape::features(300), 1),
-            (LayerKind::HardSigmoid, Shape::features(300), 1),
-            (LayerKind::HardSwish, Shape::features(300), 1),
-            (LayerKind::Silu, Shape::features(300), 1),
-            (LayerKind::Sigmoid, Shape::features(300), 1),
-            (LayerKind::Tanh, Shape::features(300), 1),
-            (LayerKind::Multiply, Shape::features(300), 1),
-            (Scale::Constant(0.3).into(), Shape::features(300), 1),
-            (Scale::Channels.into(), Shape::image(3, 7, 9), 2),
-            (Scale::Features.into(), Shape::sequence(9, 13), 33),
-            (LayerKind::Softmax, Shape::sequence(9, 35), 1),
-            (LayerKind::Softmax, Shape::sequence(9, 31), 1),
-        ],
+        Family::Activation => activations(),
         Family::Attention => vec![
             (MultiHeadAttention::new(2, true).into(), Shape::sequence(70, 3 * 2 * 5), 1),
             (MultiHeadAttention::new(1, false).into(), Shape::sequence(67, 3 * 70), 1),
@@ -158,8 +142,10 @@ fn cases(family: Family) -> Vec<MutationCase> {
             vec![(LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), image, 1)]
         }
         Family::Loss => vec![
-            (LayerKind::SoftmaxCrossEntropy, Shape::sequence(35, 37), 3),
-            (LayerKind::SoftmaxCrossEntropy, Shape::features(3), 300),
+            (LayerKind::CROSS_ENTROPY, Shape::sequence(35, 37), 3),
+            (SoftmaxCrossEntropy::smoothed(0.3).into(), Shape::features(3), 300),
+            (SoftmaxCrossEntropy::ignoring(2).into(), Shape::sequence(5, 3), 60),
+            (LayerKind::CROSS_ENTROPY, Shape::features(3), 300),
             (ElementwiseLoss::MeanSquaredError.into(), Shape::features(35), 37),
             (ElementwiseLoss::BinaryCrossEntropy.into(), Shape::features(35), 37),
             (ElementwiseLoss::BinaryCrossEntropy.into(), Shape::features(17), 9),
@@ -171,7 +157,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Linear::new(20).into(), Shape::sequence(4228, 20), 2),
             (Linear::new(8).into(), Shape::features(8451), 18),
         ],
-        Family::Optimizer | Family::Recurrence => Vec::new(),
+        Family::AdditiveAttention | Family::Optimizer | Family::Recurrence | Family::Experts => Vec::new(),
         Family::Pooling => vec![
             (LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1)), Shape::image(2, 9, 8), 2),
             (LayerKind::MaxPool2d(Pool2d::new(3, 1).extra_padding([1, 2])), Shape::image(2, 5, 6), 3),
@@ -196,6 +182,29 @@ fn cases(family: Family) -> Vec<MutationCase> {
     layers.chain(kernel_cases(family)).chain(other_layers(family)).collect()
 }
 
+/// Returns layers that launch every kernel of the family of activations.
+fn activations() -> Vec<(LayerKind, Shape, usize)> {
+    vec![
+        (LayerKind::Relu, Shape::features(300), 1),
+        (LayerKind::Gelu, Shape::features(300), 1),
+        (LayerKind::GeluTanh, Shape::features(300), 1),
+        (LayerKind::QuickGelu, Shape::features(300), 1),
+        (LayerKind::Relu6, Shape::features(300), 1),
+        (LeakyRelu::default().into(), Shape::features(300), 1),
+        (LayerKind::HardSigmoid, Shape::features(300), 1),
+        (LayerKind::HardSwish, Shape::features(300), 1),
+        (LayerKind::Silu, Shape::features(300), 1),
+        (LayerKind::Sigmoid, Shape::features(300), 1),
+        (LayerKind::Tanh, Shape::features(300), 1),
+        (LayerKind::Multiply, Shape::features(300), 1),
+        (Scale::Constant(0.3).into(), Shape::features(300), 1),
+        (Scale::Channels.into(), Shape::image(3, 7, 9), 2),
+        (Scale::Features.into(), Shape::sequence(9, 13), 33),
+        (LayerKind::Softmax, Shape::sequence(9, 35), 1),
+        (LayerKind::Softmax, Shape::sequence(9, 31), 1),
+    ]
+}
+
 /// Returns convolutions that launch every kernel of their family.
 fn convolutions() -> Vec<(LayerKind, Shape, usize)> {
     let image = Shape::image(6, 9, 8);
@@ -215,7 +224,58 @@ fn convolutions() -> Vec<(LayerKind, Shape, usize)> {
 /// Returns layers of a family that have several inputs, are parts of others, or are recurrences.
 fn other_layers(family: Family) -> impl Iterator<Item = MutationCase> {
     let of_attention = attentions_of_three_inputs(family).into_iter().chain(dropout_parts(family));
-    of_attention.chain(recurrences(family)).chain(channel_products(family))
+    let of_attention = of_attention.chain(additive_attentions(family));
+    let others = mixtures_of_experts(family).into_iter().chain(channel_products(family));
+    of_attention.chain(recurrences(family)).chain(others)
+}
+
+/// Returns mixtures of experts with every activation, with a gate and without, of which some drop
+/// positions.
+fn mixtures_of_experts(family: Family) -> Vec<MutationCase> {
+    if family != Family::Experts {
+        return Vec::new();
+    }
+    let case = |rule: MixtureOfExperts, [positions, features]: [usize; 2], samples| {
+        let mut graph = LayerGraph::new("test", Shape::sequence(positions, features)).unwrap();
+        let scores = graph.add_input("scores", Shape::sequence(positions, rule.experts)).unwrap();
+        let id = graph.add("layer", rule, [graph.input(), scores]).unwrap();
+        MutationCase::Layer(graph.layer(id).clone(), samples)
+    };
+    let ungated = |activation, [experts, chosen, width]: [usize; 3]| MixtureOfExperts {
+        activation,
+        gated: false,
+        normalised: false,
+        ..MixtureOfExperts::new(experts, chosen, width)
+    };
+    let limited = |rule, capacity| MixtureOfExperts { capacity: Some(capacity), ..rule };
+    vec![
+        case(MixtureOfExperts::new(5, 2, 33), [9, 35], 2),
+        case(limited(MixtureOfExperts::new(3, 2, 2), 4), [87, 3], 3),
+        case(limited(ungated(ExpertActivation::Relu, [130, 3, 5]), 1), [2, 3], 2),
+        case(ungated(ExpertActivation::Gelu, [3, 1, 2]), [150, 2], 2),
+        case(ungated(ExpertActivation::GeluTanh, [2, 2, 7]), [3, 65], 1),
+    ]
+}
+
+/// Returns additive attentions with fewer and with more keys, units and features than a block has
+/// warps, a warp has lanes, and a block has threads.
+fn additive_attentions(family: Family) -> Vec<MutationCase> {
+    if family != Family::AdditiveAttention {
+        return Vec::new();
+    }
+    let case = |rule: AdditiveAttention, [positions, keys]: [usize; 2], [units, features]: [usize; 2]| {
+        let mut graph = LayerGraph::new("test", Shape::sequence(positions, units)).unwrap();
+        let of_keys = graph.add_input("keys", Shape::sequence(keys, units)).unwrap();
+        let values = graph.add_input("values", Shape::sequence(keys, features)).unwrap();
+        let id = graph.add("layer", rule, [graph.input(), of_keys, values]).unwrap();
+        MutationCase::Layer(graph.layer(id).clone(), 2)
+    };
+    vec![
+        case(AdditiveAttention::normalised(), [9, 9], [33, 7]),
+        case(AdditiveAttention::new(), [2, 9], [293, 33]),
+        case(AdditiveAttention::normalised(), [2, 3], [297, 258]),
+        case(AdditiveAttention::new(), [1, 258], [2, 3]),
+    ]
 }
 
 /// Returns recurrences with fewer and with more units than a block has threads, and with more
@@ -231,12 +291,12 @@ fn recurrences(family: Family) -> Vec<MutationCase> {
     [RecurrentCell::Lstm, RecurrentCell::Gru]
         .into_iter()
         .flat_map(|cell| {
-            let rule = Recurrence { cell, bias: false };
+            let rule = Recurrence { bias: false, ..Recurrence::new(cell) };
             let with_bias = || Recurrence::new(cell);
             [
                 case(with_bias(), 3, 35, 7),
                 case(rule, 2, 1, 4),
-                case(with_bias(), 2, 9, 5),
+                case(with_bias().reversed(), 3, 9, 5),
                 case(with_bias(), 2, 5, 6),
                 case(with_bias(), 2, 257, 4),
             ]
@@ -521,13 +581,15 @@ fn is_detected(family: Family, ptx: &str, expected: &[&(MutationCase, ImageLayou
     })
 }
 
-const FAMILIES: [Family; 14] = [
+const FAMILIES: [Family; 16] = [
     Family::Activation,
+    Family::AdditiveAttention,
     Family::Attention,
     Family::BatchNorm,
     Family::Convolution,
     Family::Dropout,
     Family::Elementwise,
+    Family::Experts,
     Family::LayerNorm,
     Family::ResponseNorm,
     Family::Loss,
@@ -592,6 +654,9 @@ fn every_mutation_is_detected_or_listed() {
 /// Comparisons that can be moved by one without a difference: kernel, reason, registers of the
 /// results.
 const HARMLESS: &[(&str, &str, &str)] = &[
+    ("additive_forward", "in the copy for no keys", "%p47"),
+    ("additive_key_value_gradient", "in the copy for no queries", "%p17"),
+    ("additive_vector_gradient", "another thread writes the element after the last one later", "%p27"),
     ("avg_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p9"),
     ("avg_pool_forward", "in the copy for windows that are even along one axis alone", "%p8 %p11 %p24"),
     (
@@ -604,7 +669,7 @@ const HARMLESS: &[(&str, &str, &str)] = &[
     (
         "cross_entropy_positions",
         "in the logarithm, at limits of its argument that no sum has",
-        "%p30 %p31 %p33",
+        "%p41 %p42 %p44",
     ),
     ("elementwise_loss_samples", "the argument of the logarithm is between 1 and 2", "%p5"),
     (
@@ -613,9 +678,17 @@ const HARMLESS: &[(&str, &str, &str)] = &[
         "%p5 %p7 %p9 %p11 %p13 %p15 %p17 %p19",
     ),
     ("embedding_gradient", "a round more finds no token", "%p15"),
-    ("gru_gradient", "the gradient of a memory, which it does not have, is written", "%p13"),
-    ("gru_gradient", "in the copy for no gates", "%p14"),
-    ("lstm_gradient", "in the copy for no gates", "%p18"),
+    ("experts_choose", "in the copy for no experts", "%p17"),
+    ("experts_factor_gradient", "no expert has the number after the last one", "%p2"),
+    ("experts_first_gradient", "the gradients of the second product are written over it", "%p2"),
+    ("experts_inner", "no expert has the number after the last one", "%p3"),
+    ("experts_input_gradient", "no expert has the number after the last one", "%p5"),
+    ("experts_limit", "a sample has a position", "%p2"),
+    ("experts_output", "no expert has the number after the last one", "%p3"),
+    ("experts_score_gradient", "a position has an expert", "%p6"),
+    ("gru_gradient", "the gradient of a memory, which it does not have, is written", "%p15"),
+    ("gru_gradient", "in the copy for no gates", "%p16"),
+    ("lstm_gradient", "in the copy for no gates", "%p20"),
     ("max_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p8 %p19"),
     ("max_pool_backward", "in the copy for even windows, which are not of this kind", "%p14 %p17 %p22 %p25"),
     ("max_pool_forward", "a window has an element along each axis", "%p8 %p9"),

@@ -9,8 +9,8 @@ use super::kernel::{Argument, CudaKernel};
 use super::kernel_builder::KernelBuilder;
 use super::operand::Operand;
 use super::{
-    NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, recurrence,
-    sequence,
+    NAME, activation, additive_attention, attention, convolution, experts, linear, loss, norm, optimizer,
+    pooling, rearrange, recurrence, sequence,
 };
 use crate::{EngineError, ImageLayout, KernelSpec, Pass, Precision, Role, Shard, Signature, Storage};
 
@@ -250,11 +250,17 @@ fn layer(
         LayerKind::MultiHeadAttention(rule) => {
             return attention::add_launches(builder, layer, rule, shard, pass);
         }
+        LayerKind::AdditiveAttention(rule) => {
+            return additive_attention::add_launches(builder, layer, rule, samples, pass);
+        }
         LayerKind::Recurrence(rule) => {
             return recurrence::add_launches(builder, input, rule, samples, pass);
         }
-        LayerKind::SoftmaxCrossEntropy => {
-            loss::add_launches(builder, layer, samples, pass)?;
+        LayerKind::MixtureOfExperts(rule) => {
+            return experts::add_launches(builder, layer, rule, samples, pass);
+        }
+        LayerKind::SoftmaxCrossEntropy(rule) => {
+            loss::add_launches(builder, layer, rule, samples, pass)?;
         }
         LayerKind::ElementwiseLoss(rule) => {
             loss::add_elementwise(builder, layer, *rule, samples, pass)?;

@@ -217,20 +217,21 @@ pub(super) fn pad(
     Ok(Some(()))
 }
 
-/// Adds the launches of a pass of a concatenation along the first dimension.
+/// Adds the launches of a pass of a concatenation of channels or features.
 pub(super) fn concat_layer(
     builder: &mut KernelBuilder<'_>,
     layer: &Layer,
     samples: usize,
     backward: bool,
 ) -> Result<(), EngineError> {
-    // With channels last, each pixel of an image is a row.
-    let pixels = match (builder.device().image_layout, layer.output_shape().as_image()) {
-        (ImageLayout::ChannelsLast, Some((_, height, width))) => height * width,
+    // Each position of a sequence is a row and, with channels last, each pixel of an image.
+    let rows = match (builder.device().image_layout, layer.output_shape().dims()) {
+        (_, &[positions, _]) => positions,
+        (ImageLayout::ChannelsLast, &[_, height, width]) => height * width,
         _ => 1,
     };
-    let parts: Vec<usize> = layer.input_shapes().iter().map(|shape| shape.elements() / pixels).collect();
-    let rows = samples * pixels;
+    let parts: Vec<usize> = layer.input_shapes().iter().map(|shape| shape.elements() / rows).collect();
+    let rows = samples * rows;
     if backward { split(builder, rows, &parts) } else { concatenate(builder, rows, &parts) }
 }
 

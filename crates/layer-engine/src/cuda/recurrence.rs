@@ -33,12 +33,12 @@ pub(super) fn add_launches(
     let [weight, y, saved] = [Role::Parameters, Role::Output, Role::Saved].map(|role| builder.operand(role));
     if !pass.is_backward() {
         let x = builder.operand(Role::Input(0));
-        let (kept, steps) = match saved {
+        let (kept, slots) = match saved {
             Argument::Write(..) => (saved, positions),
             _ => (builder.workspace(samples * rule.cell.saved() * width * size_of::<f32>())?, 1),
         };
         // Fields of `Sizes` in `kernels/recurrence.cu`.
-        let sizes = Argument::fields([samples, positions, width, steps]);
+        let sizes = Argument::fields([samples, positions, width, slots, usize::from(rule.reversed)]);
         let function = match rule.cell {
             RecurrentCell::Lstm => "lstm_forward",
             RecurrentCell::Gru => "gru_forward",
@@ -56,7 +56,7 @@ pub(super) fn add_launches(
     let [products, before, carried] = [padded * positions * inputs, rows * width, padded * 2 * width]
         .map(|elements| builder.workspace(elements * size_of::<f32>()));
     let [products, before, carried] = [products?, before?, carried?];
-    let sizes = Argument::fields([samples, positions, width, positions]);
+    let sizes = Argument::fields([samples, positions, width, positions, usize::from(rule.reversed)]);
     let function = match rule.cell {
         RecurrentCell::Lstm => "lstm_gradient",
         RecurrentCell::Gru => "gru_gradient",

@@ -42,11 +42,12 @@ pub(super) fn forward(
         let is_training = operands.writes(Role::Saved);
         let (mut saved, result) =
             ffi::attention(&inputs, options, (factors, biases, mask_of_products), is_training)?;
-        let mut output = dtypes.widen(&result.f_detach()?)?;
-        if let Some(hidden) = hidden {
-            output = output.f_masked_fill(&hidden.queries, 0.0)?;
-        }
-        operands.put(launch, Role::Output, &output)?;
+        let result = match hidden {
+            // The backward pass differentiates it as well.
+            Some(hidden) => tch::with_grad(|| result.f_masked_fill(&hidden.queries, 0.0))?,
+            None => result,
+        };
+        operands.put(launch, Role::Output, &dtypes.widen(&result.f_detach()?)?)?;
         saved.push(result);
         operands.save(launch, saved)
     })))
@@ -116,25 +117,14 @@ fn buckets(
 
 /// Returns the backward pass of attention: libtorch's autograd, on the graph that the forward pass
 /// saved. It computes those gradients that the pass has as operands.
-pub(super) fn backward(
-    operands: LayerOperands,
-    layer: &Layer,
-    attention: &MultiHeadAttention,
-    dtypes: DTypes,
-) -> Result<Option<LaunchFunction>, Failure> {
-    let Some(sizes) = attention.sizes(layer.input_shapes()) else { return Ok(None) };
-    let numbers = attention.padding.then(|| mask_of(attention, &sizes, dtypes)).transpose()?;
-    Ok(Some(Box::new(move |launch| {
-        let inputs = operands.inputs.len() - usize::from(numbers.is_some());
+pub(super) fn backward(operands: LayerOperands, has_padding: bool, dtypes: DTypes) -> LaunchFunction {
+    Box::new(move |launch| {
+        let inputs = operands.inputs.len() - usize::from(has_padding);
         let (result, leaves) = operands.saved_after(launch, inputs + operands.parameter_count())?;
-        let mut output_gradient = dtypes.narrow(&operands.output_gradient(launch)?)?;
-        if let Some(numbers) = &numbers {
-            let hidden = Hidden::new(launch, &operands, numbers)?;
-            output_gradient = output_gradient.f_masked_fill(&hidden.queries, 0.0)?;
-            if operands.writes(Role::InputGradient(inputs)) {
-                let padding = operands.input_at(launch, inputs)?;
-                operands.put(launch, Role::InputGradient(inputs), &padding.f_zeros_like()?)?;
-            }
+        let output_gradient = dtypes.narrow(&operands.output_gradient(launch)?)?;
+        if has_padding && operands.writes(Role::InputGradient(inputs)) {
+            let padding = operands.input_at(launch, inputs)?;
+            operands.put(launch, Role::InputGradient(inputs), &padding.f_zeros_like()?)?;
         }
         let gradients = ffi::gradients_of_leaves(result, leaves, &output_gradient)?;
         let (of_inputs, of_parameters) = gradients.split_at(inputs);
@@ -147,5 +137,5 @@ pub(super) fn backward(
             return Ok(());
         }
         operands.put_parameter_gradients(launch, of_parameters)
-    })))
+    })
 }

@@ -78,8 +78,7 @@ impl LayerOperands {
 
     /// Returns the first two inputs, each in its shape.
     pub(super) fn two_inputs(&self, launch: &Launch<'_, '_>) -> Result<[Tensor; 2], Failure> {
-        let second = self.source(launch, Role::Input(1))?.flat()?.f_view(&self.inputs[1][..])?;
-        Ok([self.input(launch)?, second])
+        Ok([self.input_at(launch, 0)?, self.input_at(launch, 1)?])
     }
 
     /// Returns the output that the pass reads, in its shape.

@@ -2,7 +2,7 @@
 //! the inputs of the softmax, one for each class; a *position* is a prediction with its own label;
 //! the *metrics* are those of `Role::Metrics`.
 
-use layer_graph::ElementwiseLoss;
+use layer_graph::{ElementwiseLoss, SoftmaxCrossEntropy};
 use tch::{Kind, Tensor};
 
 use super::Failure;
@@ -47,6 +47,16 @@ impl IndexConversion {
     }
 }
 
+/// Labels of a launch, in columns.
+struct Labels {
+    /// Class of each position, a valid one also if its label is not.
+    classes: Tensor,
+    /// Whether the label of each position is invalid.
+    wrong: Tensor,
+    /// Whether the label of each position is ignored, and the weight of each sample.
+    ignored: Option<(Tensor, Tensor)>,
+}
+
 /// Softmax and cross entropy over the classes of each position. Saves the natural logarithms of the
 /// probabilities, in place of the scores if the pass is in place.
 pub(super) struct CrossEntropyKernel {
@@ -54,6 +64,11 @@ pub(super) struct CrossEntropyKernel {
     operands: LayerOperands,
     /// Conversion of the labels.
     labels: IndexConversion,
+    /// Share of the target that is spread over the classes.
+    smoothing: f64,
+    /// Label of positions that are ignored. With one, the weight of each sample is behind its
+    /// labels.
+    ignored: Option<i64>,
     /// Number of samples of the shard.
     samples: i64,
     /// Number of positions over which the loss of a sample is a mean.
@@ -65,15 +80,33 @@ impl CrossEntropyKernel {
     pub(super) fn new(
         operands: LayerOperands,
         labels: IndexConversion,
+        rule: &SoftmaxCrossEntropy,
         samples: usize,
         mean_positions: usize,
     ) -> Self {
         let [samples, mean_positions] = [samples, mean_positions].map(|count| count as i64);
-        Self { operands, labels, samples, mean_positions }
+        Self {
+            operands,
+            labels,
+            smoothing: rule.label_smoothing,
+            ignored: rule.ignored_label.map(i64::from),
+            samples,
+            mean_positions,
+        }
     }
 
-    fn labels(&self, launch: &Launch<'_, '_>) -> Result<(Tensor, Tensor), Failure> {
-        self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
+    fn labels(&self, launch: &Launch<'_, '_>) -> Result<Labels, Failure> {
+        let values = self.operands.source(launch, Role::Labels)?.flat()?;
+        let Some(ignored) = self.ignored else {
+            let (classes, wrong) = self.labels.convert(&values.f_view([-1, 1])?)?;
+            return Ok(Labels { classes, wrong, ignored: None });
+        };
+        let values = values.f_view([self.samples, -1])?;
+        let positions = values.size()[1] - 1;
+        let labels = values.f_narrow(1, 0, positions)?.f_reshape([-1, 1])?;
+        let is_ignored = labels.f_eq(ignored)?;
+        let (classes, wrong) = self.labels.convert(&labels.f_masked_fill(&is_ignored, 0)?)?;
+        Ok(Labels { classes, wrong, ignored: Some((is_ignored, values.f_select(1, positions)?)) })
     }
 
     /// Returns whether the pass updates its input in place.
@@ -90,22 +123,35 @@ impl CrossEntropyKernel {
     /// Returns the computation of the losses and the metrics, in training and evaluation.
     pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
-            let (labels, wrong) = self.labels(launch)?;
+            let Labels { classes: labels, wrong, ignored } = self.labels(launch)?;
             let scores = if self.is_in_place() {
                 self.updated_input(launch)?
             } else {
                 self.operands.input(launch)?.f_view([-1, self.labels.limit()])?
             };
             let shares = scores.f_log_softmax(-1, None)?;
-            let losses = shares.f_gather(1, &labels, false)?.f_neg()?.f_masked_fill(&wrong, f64::NAN)?;
-            let right = scores.f_argmax(1, true)?.f_eq_tensor(&labels)?.f_to_kind(scores.kind())?;
+            let mut losses = shares.f_gather(1, &labels, false)?.f_mul_scalar(self.smoothing - 1.0)?;
+            if self.smoothing > 0.0 {
+                let mean = shares.f_mean_dim([1i64].as_slice(), true, None)?;
+                losses = losses.f_sub(&mean.f_mul_scalar(self.smoothing)?)?;
+            }
+            let mut losses = losses.f_masked_fill(&wrong, f64::NAN)?;
+            let mut right = scores.f_argmax(1, true)?.f_eq_tensor(&labels)?.f_to_kind(scores.kind())?;
+            if let Some((is_ignored, _)) = &ignored {
+                losses = losses.f_masked_fill(is_ignored, 0)?;
+                right = right.f_masked_fill(is_ignored, 0)?;
+            }
             let mean = |positions: &Tensor| -> Result<Tensor, Failure> {
                 let sums = positions.f_view([self.samples, -1])?.f_sum_dim_intlist(
                     [1i64].as_slice(),
                     false,
                     None,
                 )?;
-                Ok(sums.f_div_scalar(self.mean_positions)?)
+                let means = sums.f_div_scalar(self.mean_positions)?;
+                match &ignored {
+                    Some((_, weights)) => Ok(means.f_mul(weights)?),
+                    None => Ok(means),
+                }
             };
             let (losses, right) = (mean(&losses)?, mean(&right)?);
             let sums = [losses.f_sum(Kind::Double)?, right.f_sum(Kind::Double)?];
@@ -131,12 +177,23 @@ impl CrossEntropyKernel {
                 let [shares] = self.operands.saved(launch)?;
                 (shares.shallow_clone(), Role::InputGradient(0))
             };
-            let (labels, _) = self.labels(launch)?;
+            let Labels { classes: labels, ignored, .. } = self.labels(launch)?;
             let positions = shares.size()[0] / self.samples;
-            let scale = self.operands.output_gradient(launch)?.f_div_scalar(self.mean_positions)?;
-            let scale = scale.f_expand([self.samples, positions], false)?.f_reshape([-1, 1])?;
-            let mut gradient = shares.f_exp()?.f_mul_(&scale)?;
-            let _ = gradient.f_scatter_add_(1, &labels, &scale.f_neg()?)?;
+            let mut scale = self.operands.output_gradient(launch)?.f_div_scalar(self.mean_positions)?;
+            if let Some((_, weights)) = &ignored {
+                scale = scale.f_mul(&weights.f_view_as(&scale)?)?;
+            }
+            let mut scale = scale.f_expand([self.samples, positions], false)?.f_reshape([-1, 1])?;
+            if let Some((is_ignored, _)) = &ignored {
+                scale = scale.f_masked_fill(is_ignored, 0)?;
+            }
+            let mut errors = shares.f_exp()?;
+            if self.smoothing > 0.0 {
+                let _ = errors.f_sub_scalar_(self.smoothing / self.labels.limit() as f64)?;
+            }
+            let mut gradient = errors.f_mul_(&scale)?;
+            let of_labels = scale.f_mul_scalar(self.smoothing - 1.0)?;
+            let _ = gradient.f_scatter_add_(1, &labels, &of_labels)?;
             self.operands.put(launch, target, &gradient)
         })
     }

@@ -6,7 +6,9 @@
 )]
 
 mod activation;
+mod additive_attention;
 mod attention;
+mod autograd;
 mod batch_norm;
 mod buffer;
 mod capture;
@@ -14,6 +16,7 @@ mod conv;
 mod dropout;
 mod dtypes;
 mod engine;
+mod experts;
 mod ffi;
 mod group_norm;
 mod kernel;

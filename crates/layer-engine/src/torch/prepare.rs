@@ -15,8 +15,8 @@ use super::launch::{LaunchFunction, LayerOperands, sizes};
 use super::loss::{CrossEntropyKernel, ElementwiseKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{
-    activation, attention, dropout, group_norm, layer_norm, linear, optimizer, pool, rearrange, recurrence,
-    response_norm, rms_norm, sequence,
+    activation, additive_attention, attention, autograd, dropout, experts, group_norm, layer_norm, linear,
+    optimizer, pool, rearrange, recurrence, response_norm, rms_norm, sequence,
 };
 use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
@@ -94,6 +94,23 @@ fn write_zeros(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
+/// Creates the operation of a pass of a convolution. Returns `None` if the layer is none.
+fn convolution(
+    layer: &Layer,
+    operands: LayerOperands,
+    dtypes: DTypes,
+    backward: bool,
+) -> Option<LaunchFunction> {
+    let geometry = match layer.kind() {
+        LayerKind::Conv2d(conv) => ConvKernel::geometry(conv),
+        LayerKind::ConvTranspose2d(conv) => ConvKernel::transposed_geometry(conv),
+        _ => return None,
+    };
+    let weight = sizes(&layer.parameters().first()?.dims).collect();
+    let convolution = ConvKernel { operands, geometry, weight, dtypes };
+    Some(if backward { convolution.backward() } else { convolution.forward() })
+}
+
 /// Creates the operation of a layer's pass. Returns `None` if there is no such pass.
 fn operation(
     layer: &Layer,
@@ -109,16 +126,8 @@ fn operation(
         IndexConversion { layer: layer.name().into(), limit, invalid }
     };
     Ok(Some(match layer.kind() {
-        kind @ (LayerKind::Conv2d(_) | LayerKind::ConvTranspose2d(_)) => {
-            let geometry = match kind {
-                LayerKind::Conv2d(conv) => ConvKernel::geometry(conv),
-                LayerKind::ConvTranspose2d(conv) => ConvKernel::transposed_geometry(conv),
-                _ => return Ok(None),
-            };
-            let weight = layer.parameters().first().map(|weight| sizes(&weight.dims).collect());
-            let Some(weight) = weight else { return Ok(None) };
-            let convolution = ConvKernel { operands, geometry, weight, dtypes };
-            if backward { convolution.backward() } else { convolution.forward() }
+        LayerKind::Conv2d(_) | LayerKind::ConvTranspose2d(_) => {
+            return Ok(convolution(layer, operands, dtypes, backward));
         }
         LayerKind::Linear(_) if backward => linear::backward(operands, dtypes),
         LayerKind::Linear(_) => linear::forward(operands, dtypes),
@@ -156,15 +165,21 @@ fn operation(
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
         LayerKind::ClassToken => sequence::class_token(operands, dtypes),
         LayerKind::MultiHeadAttention(rule) if backward => {
-            return attention::backward(operands, layer, rule, dtypes);
+            attention::backward(operands, rule.padding, dtypes)
         }
         LayerKind::MultiHeadAttention(rule) => {
             let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
             let mask = drops.then(|| Mask::new(layer, Dropout::new(rule.dropout), shard));
             return attention::forward(operands, layer, rule, mask, dtypes);
         }
-        LayerKind::Recurrence(_) if backward => recurrence::backward(operands),
+        LayerKind::AdditiveAttention(_) | LayerKind::Recurrence(_) | LayerKind::MixtureOfExperts(_)
+            if backward =>
+        {
+            autograd::backward(operands)
+        }
+        LayerKind::AdditiveAttention(_) => additive_attention::forward(operands, dtypes),
         LayerKind::Recurrence(rule) => recurrence::forward(operands, rule, dtypes),
+        LayerKind::MixtureOfExperts(rule) => experts::forward(operands, rule, dtypes),
         LayerKind::MaxPool2d(pool) => {
             let windows = PoolWindows::new(operands, pool, dtypes);
             if backward { windows.max_backward()? } else { windows.max() }
@@ -192,11 +207,11 @@ fn operation(
             dropout::multiply(operands, backward, mask, dtypes)
         }
         LayerKind::ElementwiseLoss(loss) => ElementwiseKernel::pass(operands, *loss, shard.samples, backward),
-        LayerKind::SoftmaxCrossEntropy => {
+        LayerKind::SoftmaxCrossEntropy(rule) => {
             let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
             let labels =
                 indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), invalid);
-            let loss = CrossEntropyKernel::new(operands, labels, shard.samples, layer.mean_positions());
+            let loss = CrossEntropyKernel::new(operands, labels, rule, shard.samples, layer.mean_positions());
             if backward || pass == Pass::BackwardInPlace { loss.backward() } else { loss.forward() }
         }
         _ => return Ok(None),

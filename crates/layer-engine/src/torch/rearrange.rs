@@ -9,8 +9,13 @@ use super::dtypes::DTypes;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Returns the computation that concatenates all inputs along dimension 1, such as the channels of
-/// images.
+/// Returns the dimension along which a concatenation joins inputs of these sizes, with the batch:
+/// the channels of images, or the features of sequences and of vectors.
+fn joined_dimension(inputs: &[Vec<i64>]) -> usize {
+    if inputs.first().is_some_and(|dims| dims.len() == 3) { 2 } else { 1 }
+}
+
+/// Returns the computation that concatenates all inputs.
 pub(super) fn concatenate(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let inputs =
@@ -18,22 +23,21 @@ pub(super) fn concatenate(operands: LayerOperands) -> LaunchFunction {
                 Ok(operands.source(launch, Role::Input(slot))?.flat()?.f_view(&dims[..])?)
             });
         let inputs = inputs.collect::<Result<Vec<Tensor>, Failure>>()?;
-        let output = Tensor::f_cat(&inputs, 1)?;
+        let output = Tensor::f_cat(&inputs, joined_dimension(&operands.inputs) as i64)?;
         operands.put(launch, Role::Output, &output)
     })
 }
 
-/// Returns the backward pass of [`concatenate`]: the parts of the output gradient along dimension
-/// 1.
+/// Returns the backward pass of [`concatenate`]: the parts of the output gradient.
 pub(super) fn split(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let joined = operands.output_gradient(launch)?;
-        let mut start = 0;
-        for slot in 0..operands.inputs.len() {
-            let channels = operands.inputs[slot][1];
-            let part = joined.f_narrow(1, start, channels)?.f_alias_copy()?;
+        let (mut start, dimension) = (0, joined_dimension(&operands.inputs));
+        for (slot, dims) in operands.inputs.iter().enumerate() {
+            let length = dims[dimension];
+            let part = joined.f_narrow(dimension as i64, start, length)?.f_alias_copy()?;
             operands.put(launch, Role::InputGradient(slot), &part)?;
-            start += channels;
+            start += length;
         }
         Ok(())
     })
@@ -81,18 +85,14 @@ pub(super) fn select(
     })
 }
 
-/// Returns a pass of a padding of images with zeros.
+/// Returns a pass of a padding of images with zeros. The gradient is the padding by as many
+/// negative pixels, which removes them.
 pub(super) fn pad(operands: LayerOperands, pad: &Pad, backward: bool) -> LaunchFunction {
     let [[top, left], [bottom, right]] = [pad.before, pad.after].map(|sides| sides.map(|side| side as i64));
+    let sides = [left, right, top, bottom].map(|side| if backward { -side } else { side });
     Box::new(move |launch| {
-        if backward {
-            let (height, width) = (operands.inputs[0][2], operands.inputs[0][3]);
-            let rows = operands.output_gradient(launch)?.f_narrow(2, top, height)?;
-            let gradient = rows.f_narrow(3, left, width)?.f_alias_copy()?;
-            operands.put(launch, Role::InputGradient(0), &gradient)
-        } else {
-            let output = operands.input(launch)?.f_constant_pad_nd([left, right, top, bottom])?;
-            operands.put(launch, Role::Output, &output)
-        }
+        let from = if backward { operands.output_gradient(launch)? } else { operands.input(launch)? };
+        let to = if backward { Role::InputGradient(0) } else { Role::Output };
+        operands.put(launch, to, &from.f_constant_pad_nd(sides)?)
     })
 }

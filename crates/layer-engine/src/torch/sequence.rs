@@ -100,7 +100,8 @@ pub(super) fn rotary_embedding(
         let turned =
             [a.f_mul(&cosines)?.f_sub(&b.f_mul(&sines)?)?, b.f_mul(&cosines)?.f_add(&a.f_mul(&sines)?)?];
         let turned = Tensor::f_stack(&turned, along)?.f_flatten(3, 4)?;
-        let output = Tensor::f_cat(&[turned, heads.f_narrow(3, rotated, rest)?], 3)?;
+        let output =
+            if rest == 0 { turned } else { Tensor::f_cat(&[turned, heads.f_narrow(3, rotated, rest)?], 3)? };
         let output = output.f_reshape(input.size())?;
         operands.put(launch, if backward { Role::InputGradient(0) } else { Role::Output }, &output)
     }))

@@ -61,7 +61,7 @@ fn launching_a_layer_allocates_nothing() {
         (LayerKind::Add, vec![image(), image()]),
         (LayerKind::Multiply, vec![image(), image()]),
         (LayerKind::Multiply, vec![image(), Shape::image(image().dims()[0], 1, 1)]),
-        (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
+        (LayerKind::CROSS_ENTROPY, vec![Shape::features(10)]),
         (ElementwiseLoss::MeanSquaredError.into(), vec![Shape::features(10)]),
         (LayerKind::Gelu, vec![image()]),
         (LayerKind::Sigmoid, vec![image()]),

@@ -1,6 +1,7 @@
 //! Kernels on operands of 16 bits, compared with those of single precision.
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature, Storage};
+use layer_graph::Layer;
 use proptest::prelude::*;
 
 use crate::any_engine::{CONTEXT, LayerRun, distance, losses};
@@ -56,7 +57,8 @@ fn layers_match_single_precision_on_rounded_inputs() {
 #[test]
 fn loss_in_place_has_an_accurate_gradient_of_a_small_loss() {
     let engine = CpuEngine::<f32>::new();
-    for layer in losses().into_iter().filter(|layer| layer.input_shapes()[0].innermost() > 1) {
+    let is_known = |layer: &Layer| layer.input_shapes()[0].innermost() > 1 && layer.ignored_label().is_none();
+    for layer in losses().into_iter().filter(is_known) {
         let shard = Shard { first: 5, samples: 3 };
         let classes = layer.input_shapes()[0].innermost();
         let mut ordinary = LayerRun::new(&engine, Precision::Bf16, &layer, shard);

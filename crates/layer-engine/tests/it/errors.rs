@@ -29,7 +29,7 @@ fn operands_of_wrong_number_or_length_are_rejected() {
 #[test]
 fn invalid_labels_are_rejected() {
     for label in [3.0, -1.0, 0.5, f64::NAN, f64::INFINITY] {
-        let loss = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(3)]);
+        let loss = layer(LayerKind::CROSS_ENTROPY, &[Shape::features(3)]);
         let mut layer = SingleLayer::<f64>::new(loss, Shard::whole(2), CpuEngine::new());
         layer.set(Role::Labels, vec![0.0, label]);
         for pass in [Pass::Forward, Pass::Infer, Pass::Backward] {

@@ -4,7 +4,7 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, ElementwiseLoss, GroupNorm, Layer, LayerGraph,
-    LayerKind, Linear, LocalResponseNorm, Pad, Pool2d, Shape,
+    LayerKind, Linear, LocalResponseNorm, Pad, Pool2d, Shape, SoftmaxCrossEntropy,
 };
 use proptest::prelude::*;
 
@@ -279,8 +279,9 @@ proptest! {
         classes in 1usize..12,
         samples in 0usize..6,
         shift in -1e3..1e3,
+        label_smoothing in prop_oneof![Just(0.0), Just(1.0), 0.0..1.0],
     ) {
-        let layer = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]);
+        let layer = layer(SoftmaxCrossEntropy::smoothed(label_smoothing), &[Shape::features(classes)]);
         let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
         let scores = layer.buffers[&Role::Input(0)].clone();
         // Scores whose exponentials would overflow have the same losses.
@@ -292,7 +293,9 @@ proptest! {
             let losses = &layer.buffers[&Role::Output];
             for ((scores, label), loss) in scores.chunks(classes).zip(labels).zip(losses) {
                 let label = *label as usize;
-                let expected = scores.iter().map(|score| score.exp()).sum::<f64>().ln() - scores[label];
+                let total = scores.iter().map(|score| score.exp()).sum::<f64>().ln();
+                let mean = scores.iter().sum::<f64>() / classes as f64;
+                let expected = total - (1.0 - label_smoothing) * scores[label] - label_smoothing * mean;
                 prop_assert!((loss - expected).abs() < 1e-9);
                 metrics[0] += loss;
                 metrics[1] += f64::from(scores.iter().all(|&score| score <= scores[label]));
@@ -347,7 +350,7 @@ fn conv_of_a_large_image_matches_definition() {
 #[test]
 fn first_of_equal_scores_is_the_prediction() {
     let mut layer = SingleLayer::<f32>::new(
-        layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(3)]),
+        layer(LayerKind::CROSS_ENTROPY, &[Shape::features(3)]),
         Shard::whole(2),
         CpuEngine::new(),
     );

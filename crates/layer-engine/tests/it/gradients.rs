@@ -4,13 +4,15 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, GroupNorm, Layer, LayerKind,
-    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Pad, Permute, Pool2d,
-    PositionEmbedding, RelativePositions, Reshape, RmsNorm, Select, Shape, Slice,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MixtureOfExperts, MultiHeadAttention, Pad, Permute,
+    Pool2d, PositionEmbedding, RelativePositions, Reshape, RmsNorm, Select, Shape, Slice,
+    SoftmaxCrossEntropy,
 };
 use proptest::prelude::*;
 
 use crate::layer_cases::{
-    any_scale, attention_of_three_inputs, recurrence, rotary_embedding, transposed_conv,
+    additive_attention, any_scale, attention_of_three_inputs, mixture_of_experts, recurrence,
+    rotary_embedding, transposed_conv,
 };
 use crate::single_layer::{SingleLayer, layer};
 
@@ -250,8 +252,13 @@ proptest! {
         image in size(),
         samples in 0usize..4,
     ) {
-        let shapes: Vec<_> = channels.iter().map(|&c| Shape::image(c, image[0], image[1])).collect();
-        check(layer(LayerKind::Concat, &shapes), samples);
+        let join = |shape: &dyn Fn(usize) -> Shape| {
+            let shapes: Vec<_> = channels.iter().map(|&channels| shape(channels)).collect();
+            check(layer(LayerKind::Concat, &shapes), samples);
+        };
+        join(&|channels| Shape::image(channels, image[0], image[1]));
+        join(&|features| Shape::sequence(image[0], features));
+        join(&Shape::features);
     }
 
     #[test]
@@ -274,8 +281,14 @@ proptest! {
     }
 
     #[test]
-    fn softmax_cross_entropy_gradients_match_differences(classes in 1usize..20, samples in 0usize..5) {
-        check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]), samples);
+    fn softmax_cross_entropy_gradients_match_differences(
+        classes in 1usize..20,
+        label_smoothing in prop_oneof![Just(0.0), 0.0..1.0],
+        ignored_label: Option<bool>,
+        samples in 0usize..5,
+    ) {
+        let rule = SoftmaxCrossEntropy { label_smoothing, ignored_label: ignored_label.map(i32::from) };
+        check(layer(rule, &[Shape::features(classes)]), samples);
     }
 
     #[test]
@@ -299,7 +312,7 @@ proptest! {
         classes in 1usize..9,
         samples in 0usize..4,
     ) {
-        check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]), samples);
+        check(layer(LayerKind::CROSS_ENTROPY, &[Shape::sequence(positions, classes)]), samples);
     }
 
     #[test]
@@ -372,6 +385,14 @@ proptest! {
     ) {
         let shape = Shape::sequence(positions, rule.cell.gates() * width);
         check(layer(rule, &[shape]), samples);
+    }
+
+    #[test]
+    fn mixture_of_experts_gradients_match_differences(
+        (rule, inputs) in mixture_of_experts(),
+        samples in 0usize..4,
+    ) {
+        check(layer(rule, &inputs), samples);
     }
 
     #[test]
@@ -448,6 +469,14 @@ proptest! {
     }
 
     #[test]
+    fn additive_attention_gradients_match_differences(
+        (attention, inputs) in additive_attention(),
+        samples in 0usize..3,
+    ) {
+        check(layer(attention, &inputs), samples);
+    }
+
+    #[test]
     fn permute_gradients_match_differences(
         dims in [1usize..4, 1usize..4, 1usize..4],
         seed in 0usize..6,
@@ -501,6 +530,14 @@ proptest! {
     ) {
         check(layer(Slice { start, length }, &[Shape::image(start + length + rest, 2, 3)]), samples);
     }
+}
+
+/// Experts with more than one block of positions, and with less.
+#[test]
+fn mixture_of_many_positions_gradients_match_differences() {
+    let inputs = [Shape::sequence(150, 12), Shape::sequence(150, 3)];
+    check(layer(MixtureOfExperts::new(3, 2, 5), &inputs), 2);
+    check(layer(MixtureOfExperts::new(3, 2, 5).with_capacity(90), &inputs), 2);
 }
 
 /// A sequence with more than one block of queries.

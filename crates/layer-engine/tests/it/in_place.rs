@@ -24,7 +24,7 @@ fn loss_in_place_matches_its_ordinary_passes_bitwise() {
 /// An invalid label is an error, and the scores do not change.
 #[test]
 fn invalid_labels_are_rejected_in_place() {
-    let loss = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(3)]);
+    let loss = layer(LayerKind::CROSS_ENTROPY, &[Shape::features(3)]);
     let mut loss = SingleLayer::<f64>::new(loss, Shard::whole(2), CpuEngine::new());
     loss.set(Role::Labels, vec![0.0, 3.0]);
     let scores = loss.buffers[&Role::Input(0)].clone();

@@ -1,10 +1,11 @@
 //! Layers of every kind, for tests that compare an engine with the CPU engine.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout, ElementwiseLoss, Embedding,
-    GroupNorm, Layer, LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm,
-    MultiHeadAttention, NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
-    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, Split,
+    AdaptiveAvgPool2d, AdditiveAttention, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout,
+    ElementwiseLoss, Embedding, ExpertActivation, GroupNorm, Layer, LayerGraph, LayerKind, LayerNorm,
+    LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MixtureOfExperts, MultiHeadAttention, NetworkSplits,
+    Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Reshape, RmsNorm,
+    RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, SoftmaxCrossEntropy, Split,
 };
 use proptest::prelude::*;
 
@@ -70,6 +71,16 @@ pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAtt
     )
 }
 
+/// Generates an additive attention, and the shapes of its queries, keys and values.
+pub(crate) fn additive_attention() -> impl Strategy<Value = (AdditiveAttention, [Shape; 3])> {
+    (any::<bool>(), 1usize..8, 1usize..40, 1usize..40, 1usize..6).prop_map(
+        |(normalised, positions, keys, units, features)| {
+            let shapes = [(positions, units), (keys, units), (keys, features)];
+            (AdditiveAttention { normalised }, shapes.map(|(rows, width)| Shape::sequence(rows, width)))
+        },
+    )
+}
+
 /// Generates a rotary embedding.
 pub(crate) fn rotary_embedding() -> impl Strategy<Value = RotaryEmbedding> {
     let linear = (0.5..4.0f64).prop_map(|factor| RotaryScaling::Linear { factor });
@@ -121,7 +132,54 @@ pub(crate) fn transposed_conv() -> impl Strategy<Value = (ConvTranspose2d, Shape
 /// Returns any recurrence.
 pub(crate) fn recurrence() -> impl Strategy<Value = Recurrence> {
     let cell = prop_oneof![Just(RecurrentCell::Lstm), Just(RecurrentCell::Gru)];
-    (cell, any::<bool>()).prop_map(|(cell, bias)| Recurrence { cell, bias })
+    (cell, any::<[bool; 2]>()).prop_map(|(cell, [bias, reversed])| Recurrence { cell, bias, reversed })
+}
+
+/// Returns recurrences in both directions.
+fn recurrences() -> [Recurrence; 4] {
+    let [lstm, gru] = [RecurrentCell::Lstm, RecurrentCell::Gru].map(Recurrence::new);
+    let [last_lstm, last_gru] = [&lstm, &gru].map(|rule| rule.clone().reversed());
+    [lstm, Recurrence { bias: false, ..gru }, last_lstm, last_gru]
+}
+
+/// Generates a mixture of experts, and the shapes of its inputs: of a vector or a sequence, with
+/// and without a gate and a limit of positions, with experts that have no position.
+pub(crate) fn mixture_of_experts() -> impl Strategy<Value = (MixtureOfExperts, [Shape; 2])> {
+    use ExpertActivation::{Gelu, GeluTanh, Relu, Silu};
+    let activation = prop::sample::select(vec![Relu, Gelu, GeluTanh, Silu]);
+    let options = (activation, any::<bool>(), any::<bool>(), prop::option::of(1usize..6));
+    let sizes = (prop::option::of(1usize..9), 1usize..7, 1usize..7);
+    (sizes, 1usize..7, 1usize..7, options).prop_map(
+        |((positions, features, width), experts, chosen, (activation, gated, normalised, capacity))| {
+            let chosen = chosen.min(experts);
+            let shape = |size: usize| {
+                positions.map_or(Shape::features(size), |positions| Shape::sequence(positions, size))
+            };
+            let rule = MixtureOfExperts { experts, chosen, width, activation, gated, normalised, capacity };
+            (rule, [shape(features), shape(experts)])
+        },
+    )
+}
+
+/// Returns mixtures of experts of a sequence and of a vector.
+fn mixtures() -> [Layer; 4] {
+    let sequence = [Shape::sequence(7, 12), Shape::sequence(7, 5)];
+    let rule = || MixtureOfExperts::new(5, 2, 9);
+    let plain = MixtureOfExperts {
+        activation: ExpertActivation::Relu,
+        gated: false,
+        normalised: false,
+        ..MixtureOfExperts::new(5, 3, 7)
+    };
+    [
+        layer(rule(), &sequence),
+        layer(rule().with_capacity(2), &sequence),
+        layer(plain, &sequence),
+        layer(
+            MixtureOfExperts { activation: ExpertActivation::GeluTanh, ..rule() },
+            &[Shape::features(13), Shape::features(5)],
+        ),
+    ]
 }
 
 /// Returns parts of a dropout over images, split by channels, or over sequences, split by features.
@@ -151,6 +209,20 @@ fn attention_parts() -> Vec<Layer> {
     [0, 1].map(|index| splits.part(id, division, index).unwrap().layer).into_iter().chain([padded]).collect()
 }
 
+/// Returns attentions of queries, keys and values. The queries of some are the given sequence.
+fn attentions_of_queries(sequence: &Shape) -> Vec<Layer> {
+    let mut layers = Vec::new();
+    for (causal, positions) in [(true, 7), (false, 9)] {
+        let keys = Shape::sequence(positions, 6);
+        layers.push(layer(MultiHeadAttention::new(4, causal), &[sequence.clone(), keys.clone(), keys]));
+    }
+    for (kind, units) in [(AdditiveAttention::new(), 12), (AdditiveAttention::normalised(), 70)] {
+        let inputs = [(7, units), (9, units), (9, 5)].map(|(rows, width)| Shape::sequence(rows, width));
+        layers.push(layer(kind, &inputs));
+    }
+    layers
+}
+
 /// Returns rotary embeddings of a part of a head, by halves and by neighbouring features.
 fn partial_rotations() -> [RotaryEmbedding; 2] {
     let halves = RotaryEmbedding { rotated: Some(4), ..RotaryEmbedding::new(6, 100.0) };
@@ -178,6 +250,7 @@ fn convolutions() -> Vec<LayerKind> {
 }
 
 /// Returns small layers of every kind.
+#[allow(clippy::too_many_lines, reason = "a list")]
 pub(crate) fn layers() -> Vec<Layer> {
     let image = Shape::image(6, 9, 8);
     let sequence = Shape::sequence(7, 12);
@@ -233,8 +306,6 @@ pub(crate) fn layers() -> Vec<Layer> {
         (PositionEmbedding { first: 1, repeated: true, ..PositionEmbedding::new(3) }.into(), &sequence),
         (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
-        (Recurrence::new(RecurrentCell::Lstm).into(), &sequence),
-        (Recurrence { cell: RecurrentCell::Gru, bias: false }.into(), &sequence),
         (Scale::Constant(0.3).into(), &image),
         (Scale::Channels.into(), &image),
         (Scale::Features.into(), &image),
@@ -249,20 +320,20 @@ pub(crate) fn layers() -> Vec<Layer> {
             MultiHeadAttention::new(2, false).with_relative_positions(RelativePositions::new(6, 5)).into(),
             &sequence,
         ),
-        (LayerKind::SoftmaxCrossEntropy, &sequence),
+        (LayerKind::CROSS_ENTROPY, &sequence),
+        (SoftmaxCrossEntropy::smoothed(0.2).into(), &sequence),
+        (SoftmaxCrossEntropy::ignoring(1).into(), &sequence),
     ]);
     let mut layers: Vec<Layer> =
         kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
+    layers.extend(recurrences().map(|rule| layer(rule, std::slice::from_ref(&sequence))));
     layers.extend(partial_rotations().map(|kind| layer(kind, std::slice::from_ref(&sequence))));
     let vector = Shape::features(12);
-    let keys = [Shape::sequence(7, 6), Shape::sequence(9, 6)];
-    for (causal, keys) in [true, false].into_iter().zip(keys) {
-        layers.push(layer(MultiHeadAttention::new(4, causal), &[sequence.clone(), keys.clone(), keys]));
-    }
+    layers.extend(attentions_of_queries(&sequence));
     layers.push(layer(Embedding::new(20, 4), &[Shape::features(9)]));
     let padded = Embedding { padding: Some(1), ..Embedding::new(3, 4) };
     layers.push(layer(padded, &[Shape::features(9)]));
-    layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
+    layers.push(layer(LayerKind::CROSS_ENTROPY, std::slice::from_ref(&vector)));
     for loss in [ElementwiseLoss::MeanSquaredError, ElementwiseLoss::BinaryCrossEntropy] {
         layers.push(layer(loss, std::slice::from_ref(&vector)));
     }
@@ -271,11 +342,14 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.extend(dropout_parts(&image));
     layers.extend(dropout_parts(&sequence));
     layers.extend(attention_parts());
+    layers.extend(mixtures());
     layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
     layers.push(layer(LayerKind::Add, &vec![image.clone(); 9]));
     layers.push(layer(LayerKind::Multiply, &[image.clone(), image.clone()]));
     let [channels, height, width] = image.dims() else { unreachable!("an image has three dimensions") };
     layers.push(layer(LayerKind::Multiply, &[image.clone(), Shape::image(*channels, 1, 1)]));
     layers.push(layer(LayerKind::Concat, &[image.clone(), Shape::image(2, *height, *width)]));
+    let [positions, _] = sequence.dims() else { unreachable!("a sequence has two dimensions") };
+    layers.push(layer(LayerKind::Concat, &[sequence.clone(), Shape::sequence(*positions, 5)]));
     layers
 }

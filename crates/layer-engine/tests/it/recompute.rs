@@ -2,8 +2,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard, Signature};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, Recurrence,
-    RecurrentCell, RelativePositions, RmsNorm, Shape,
+    AdditiveAttention, BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MixtureOfExperts,
+    MultiHeadAttention, Pool2d, Recurrence, RecurrentCell, RelativePositions, RmsNorm, Shape,
 };
 
 use crate::single_layer::{SingleLayer, layer};
@@ -13,7 +13,7 @@ fn recompute_restores_forward_results_bitwise() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let gates = || Shape::sequence(5, 12);
-    let cases: [(LayerKind, Vec<Shape>); 14] = [
+    let cases: [(LayerKind, Vec<Shape>); 16] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
         (LayerKind::Relu, vec![image()]),
@@ -25,6 +25,7 @@ fn recompute_restores_forward_results_bitwise() {
         (RmsNorm::new(1e-5).into(), vec![sequence()]),
         (Recurrence::new(RecurrentCell::Lstm).into(), vec![gates()]),
         (Recurrence::new(RecurrentCell::Gru).into(), vec![gates()]),
+        (MixtureOfExperts::new(4, 2, 3).into(), vec![sequence(), Shape::sequence(5, 4)]),
         (MultiHeadAttention::new(2, true).with_window(2).into(), vec![Shape::sequence(5, 18)]),
         (
             MultiHeadAttention::new(2, true).with_relative_positions(RelativePositions::new(4, 4)).into(),
@@ -33,6 +34,10 @@ fn recompute_restores_forward_results_bitwise() {
         (
             MultiHeadAttention::new(2, false).into(),
             vec![sequence(), Shape::sequence(4, 3), Shape::sequence(4, 3)],
+        ),
+        (
+            AdditiveAttention::normalised().into(),
+            vec![sequence(), Shape::sequence(4, 6), Shape::sequence(4, 3)],
         ),
     ];
     for (kind, inputs) in cases {
@@ -55,6 +60,6 @@ fn recompute_restores_forward_results_bitwise() {
 
 #[test]
 fn loss_has_no_recompute_pass() {
-    let loss = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(10)]);
+    let loss = layer(LayerKind::CROSS_ENTROPY, &[Shape::features(10)]);
     assert_eq!(Signature::of(&loss, Pass::Recompute), None);
 }

@@ -5,13 +5,16 @@
 use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
-    AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases,
-    MultiHeadAttention, Permute, PositionEmbedding, RecurrentCell, RelativePositions, Reshape, RmsNorm,
-    RotaryScaling, Scale, Select, Shape, Slice,
+    AttentionSizes, Embedding, ExpertActivation, Layer, LayerKind, LayerNorm, LeakyRelu, Linear,
+    LinearBiases, MixtureOfExperts, MultiHeadAttention, Permute, PositionEmbedding, RecurrentCell,
+    RelativePositions, Reshape, RmsNorm, RotaryScaling, Scale, Select, Shape, Slice, SoftmaxCrossEntropy,
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence, rotary_embedding};
+use crate::layer_cases::{
+    additive_attention, any_scale, attention_of_three_inputs, mixture_of_experts, recurrence,
+    rotary_embedding,
+};
 use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares each output sample
@@ -182,6 +185,54 @@ fn activations_of_lines_are_constant_or_linear_far_from_zero() {
     }
 }
 
+/// Computes a mixture of experts by its definition, one position at a time. `inputs` are the
+/// features and the scores of one sample.
+fn mix(rule: &MixtureOfExperts, inputs: &[&[f64]], parameters: &[f64]) -> Vec<f64> {
+    let &MixtureOfExperts { experts, chosen, width, gated, .. } = rule;
+    let features = inputs[0].len() * experts / inputs[1].len();
+    let inner = if gated { 2 * width } else { width };
+    let (all_first, all_second) = parameters.split_at(experts * inner * features);
+    let activation = |x: f64| match rule.activation {
+        ExpertActivation::Relu => x.max(0.0),
+        ExpertActivation::Gelu => x * normal_distribution(x),
+        ExpertActivation::GeluTanh => {
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            x / 2.0 * (1.0 + (root * (x + 0.044_715 * x.powi(3))).tanh())
+        }
+        ExpertActivation::Silu => x / (1.0 + (-x).exp()),
+    };
+    let times = |matrix: &[f64], x: &[f64]| -> Vec<f64> {
+        matrix.chunks(x.len()).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
+    };
+    let mut computed = vec![0; experts];
+    let mut output = Vec::new();
+    for (x, scores) in inputs[0].chunks(features).zip(inputs[1].chunks(experts)) {
+        let exponentials: Vec<f64> = scores.iter().map(|score| score.exp()).collect();
+        let mut order: Vec<usize> = (0..experts).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let order = &order[..chosen];
+        let of_all = exponentials.iter().sum::<f64>();
+        let of_chosen = order.iter().map(|&expert| exponentials[expert]).sum::<f64>();
+        let mut sums = vec![0.0; features];
+        for &expert in order {
+            computed[expert] += 1;
+            if rule.capacity.is_some_and(|capacity| computed[expert] > capacity) {
+                continue;
+            }
+            let [first, second] = [(all_first, inner), (all_second, width)]
+                .map(|(all, rows)| &all[expert * rows * features..][..rows * features]);
+            let hidden = times(first, x);
+            let factors: Vec<f64> = (0..width)
+                .map(|unit| activation(hidden[unit]) * if gated { hidden[width + unit] } else { 1.0 })
+                .collect();
+            let weight = exponentials[expert] / if rule.normalised { of_chosen } else { of_all };
+            sums.iter_mut().zip(times(second, &factors)).for_each(|(sum, value)| *sum += weight * value);
+        }
+        output.extend(sums);
+    }
+    output
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -203,6 +254,37 @@ proptest! {
         samples in 0usize..3,
     ) {
         check_attention(&attention.0, &attention.1, samples);
+    }
+
+    #[test]
+    fn additive_attention_matches_definition(
+        (attention, inputs) in additive_attention(),
+        samples in 0usize..3,
+    ) {
+        let sizes = attention.sizes(&inputs).unwrap();
+        let (units, features) = (sizes.units, sizes.features);
+        check_inputs(layer(attention, &inputs), samples, |_, _, inputs, parameters| {
+            let (vector, normal) = parameters.split_at(units);
+            let norm = vector.iter().map(|v| v * v).sum::<f64>().sqrt();
+            let factor = normal.first().map_or(1.0, |factor| factor / norm);
+            let of_query = |query: &[f64]| {
+                let score = |key: &[f64]| -> f64 {
+                    let term = |unit: usize| {
+                        let bias = normal.get(1 + unit).unwrap_or(&0.0);
+                        factor * vector[unit] * (query[unit] + key[unit] + bias).tanh()
+                    };
+                    (0..units).map(term).sum()
+                };
+                let weights: Vec<f64> = inputs[1].chunks(units).map(|key| score(key).exp()).collect();
+                let sum: f64 = weights.iter().sum();
+                let values = weights.iter().zip(inputs[2].chunks(features));
+                values.fold(vec![0.0; features], |mut output, (weight, value)| {
+                    output.iter_mut().zip(value).for_each(|(y, v)| *y += weight / sum * v);
+                    output
+                })
+            };
+            inputs[0].chunks(units).flat_map(of_query).collect()
+        });
     }
 
     #[test]
@@ -256,7 +338,11 @@ proptest! {
             let (weight, bias) = parameters.split_at(gates * width);
             let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
             let (mut state, mut memory) = (vec![0.0; width], vec![0.0; width]);
-            let steps = input.chunks(gates).map(|x| {
+            let mut inputs: Vec<&[f64]> = input.chunks(gates).collect();
+            if kind.reversed {
+                inputs.reverse();
+            }
+            let steps = inputs.into_iter().map(|x| {
                 let products = weight.chunks(width).enumerate().map(|(row, weight)| {
                     let product: f64 = weight.iter().zip(&state).map(|(w, h)| w * h).sum();
                     product + bias.get(row).unwrap_or(&0.0)
@@ -279,8 +365,18 @@ proptest! {
                 }
                 state.clone()
             });
-            steps.collect::<Vec<_>>().concat()
+            let mut outputs: Vec<Vec<f64>> = steps.collect();
+            if kind.reversed {
+                outputs.reverse();
+            }
+            outputs.concat()
         });
+    }
+
+    #[test]
+    fn mixture_of_experts_matches_definition((rule, inputs) in mixture_of_experts(), samples in 0usize..4) {
+        let layer = layer(rule.clone(), &inputs);
+        check_inputs(layer, samples, |_, _, inputs, parameters| mix(&rule, inputs, parameters));
     }
 
     #[test]
@@ -464,7 +560,7 @@ proptest! {
         classes in 1usize..9,
         samples in 0usize..4,
     ) {
-        let layer = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]);
+        let layer = layer(LayerKind::CROSS_ENTROPY, &[Shape::sequence(positions, classes)]);
         let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
         for pass in [Pass::Forward, Pass::Infer] {
             layer.run(pass).unwrap();
@@ -487,6 +583,55 @@ proptest! {
             }
         }
     }
+}
+
+/// Ignored positions have no loss and no gradient, also if their label is no class. The weight of a
+/// sample is the factor of its loss, its correct positions and its gradient.
+#[test]
+fn ignored_labels_have_no_loss() {
+    let rule = SoftmaxCrossEntropy { label_smoothing: 0.2, ignored_label: Some(-100) };
+    let shape = [Shape::sequence(3, 4)];
+    let mut ignoring = SingleLayer::<f64>::new(layer(rule, &shape), Shard::whole(2), CpuEngine::new());
+    let smoothed = layer(SoftmaxCrossEntropy::smoothed(0.2), &[Shape::features(4)]);
+    let labels = [[1.0, -100.0, 3.0], [-100.0, -100.0, 0.0]];
+    let weights = [1.5, 0.5];
+    let with_weights =
+        labels.iter().zip(weights).flat_map(|(labels, weight)| [&labels[..], &[weight]].concat());
+    ignoring.set(Role::Labels, with_weights.collect());
+    ignoring.forward();
+    ignoring.backward();
+    let mut metrics = [0.0; 2];
+    for (sample, (labels, weight)) in labels.iter().zip(weights).enumerate() {
+        let mut expected = 0.0;
+        for (position, &label) in labels.iter().enumerate() {
+            let of_position = (3 * sample + position) * 4..(3 * sample + position + 1) * 4;
+            let gradient = &ignoring.buffers[&Role::InputGradient(0)][of_position.clone()];
+            if label < 0.0 {
+                assert!(gradient.iter().all(|&element| element == 0.0));
+                continue;
+            }
+            let mut one = SingleLayer::<f64>::new(smoothed.clone(), Shard::whole(1), CpuEngine::new());
+            one.set(Role::Input(0), ignoring.buffers[&Role::Input(0)][of_position].to_vec());
+            one.set(Role::Labels, vec![label]);
+            let factor = weight / 3.0;
+            one.set(Role::OutputGradient, vec![factor * ignoring.buffers[&Role::OutputGradient][sample]]);
+            one.forward();
+            one.backward();
+            expected += factor * one.buffers[&Role::Output][0];
+            metrics[1] += factor * one.buffers[&Role::Metrics][1];
+            for (got, expected) in gradient.iter().zip(&one.buffers[&Role::InputGradient(0)]) {
+                assert!((got - expected).abs() < 1e-15);
+            }
+        }
+        assert!((ignoring.buffers[&Role::Output][sample] - expected).abs() < 1e-14);
+        metrics[0] += expected;
+    }
+    for (got, expected) in ignoring.buffers[&Role::Metrics].iter().zip(metrics) {
+        assert!((got - expected).abs() < 1e-14);
+    }
+    let losses = ignoring.buffers[&Role::Output].clone();
+    ignoring.run(Pass::Infer).unwrap();
+    assert_eq!(ignoring.buffers[&Role::Output], losses);
 }
 
 /// Integrates the density of the normal distribution by Simpson's rule.
@@ -528,6 +673,25 @@ fn attention_does_not_overflow() {
     assert_eq!(layer.buffers[&Role::Output], [3.0; 4]);
     layer.backward();
     assert!(layer.buffers[&Role::InputGradient(0)].iter().all(|gradient| gradient.is_finite()));
+}
+
+/// With equal scores, the first experts are chosen.
+#[test]
+fn equal_scores_choose_the_experts_of_lower_index() {
+    let rule = MixtureOfExperts::new(4, 2, 3);
+    let layer = layer(rule.clone(), &[Shape::sequence(3, 5), Shape::sequence(3, 4)]);
+    let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(1), CpuEngine::new());
+    layer.set(Role::Input(1), vec![1.0, 1.0, 1.0, 1.0, 0.0, 2.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
+    layer.forward();
+    let [x, scores] = [0, 1].map(|slot| &layer.buffers[&Role::Input(slot)][..]);
+    let expected = mix(&rule, &[x, scores], &layer.buffers[&Role::Parameters]);
+    let pairs = layer.buffers[&Role::Output].iter().zip(&expected);
+    assert!(pairs.clone().all(|(got, expected)| (got - expected).abs() < 1e-12));
+    // No number is ordered.
+    layer.set(Role::Input(1), vec![f64::NAN; 12]);
+    layer.forward();
+    layer.backward();
+    assert!(layer.buffers[&Role::Output].iter().all(|value| value.is_nan()));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    PositionEmbedding, Recurrence, RecurrentCell, RmsNorm, Shape,
+    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, MixtureOfExperts,
+    MultiHeadAttention, PositionEmbedding, Recurrence, RecurrentCell, RmsNorm, Shape,
 };
 use proptest::prelude::*;
 
@@ -18,7 +18,8 @@ fn split(layer: &Layer, first_part: usize) -> (SingleLayer<f64>, [SingleLayer<f6
         [Shard { first: 3, samples: first_part }, Shard { first: 3 + first_part, samples: 8 - first_part }];
     let parts = shards.map(|shard| {
         let mut part = SingleLayer::new(layer.clone(), shard, CpuEngine::new());
-        for role in [Role::Input(0), Role::OutputGradient] {
+        let inputs = (0..layer.input_shapes().len()).map(Role::Input);
+        for role in inputs.chain([Role::OutputGradient]) {
             part.take_samples(&whole, role);
         }
         part
@@ -49,11 +50,17 @@ fn assert_close(got: &[f64], expected: &[f64]) {
     }
 }
 
+/// Returns a mixture of experts with a capacity.
+fn mixture(capacity: Option<usize>) -> Layer {
+    let rule = MixtureOfExperts { capacity, ..MixtureOfExperts::new(4, 2, 3) };
+    layer(rule, &[Shape::sequence(6, 4), Shape::sequence(6, 4)])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(66))]
 
     #[test]
-    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..11) {
+    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..13) {
         let layer = match which {
             0 => layer(Conv2d::new(6, 3).padding(1).groups(2), &[Shape::image(4, 5, 6)]),
             1 => layer(Conv2d::new(3, 1), &[Shape::image(4, 5, 6)]),
@@ -63,6 +70,8 @@ proptest! {
             8 => layer(RmsNorm::new(1e-5), &[Shape::sequence(6, 4)]),
             9 => layer(Recurrence::new(RecurrentCell::Lstm), &[Shape::sequence(6, 8)]),
             10 => layer(Recurrence::new(RecurrentCell::Gru), &[Shape::sequence(6, 6)]),
+            11 => mixture(None),
+            12 => mixture(Some(2)),
             5 => layer(Embedding::new(9, 3), &[Shape::features(7)]),
             6 => layer(PositionEmbedding::new(8), &[Shape::sequence(6, 4)]),
             _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
@@ -70,7 +79,9 @@ proptest! {
         let (mut whole, mut parts) = split(&layer, first_part);
         run(&mut whole, &mut parts);
         assert_close(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
-        assert_close(&joined(&parts, Role::InputGradient(0)), &whole.buffers[&Role::InputGradient(0)]);
+        for role in (0..layer.input_shapes().len()).map(Role::InputGradient) {
+            assert_close(&joined(&parts, role), &whole.buffers[&role]);
+        }
         assert_close(&added(&parts, Role::ParameterGradient), &whole.buffers[&Role::ParameterGradient]);
     }
 
@@ -150,20 +161,21 @@ proptest! {
 #[test]
 fn empty_shard_has_zero_gradients_and_keeps_statistics() {
     let sequence = || Shape::sequence(4, 6);
-    let kinds: [(LayerKind, Shape); 10] = [
-        (Conv2d::new(2, 3).into(), Shape::image(3, 5, 5)),
-        (Linear::new(4).into(), Shape::features(7)),
-        (BatchNorm::default().into(), Shape::image(3, 5, 5)),
-        (Linear::new(4).into(), sequence()),
-        (LayerNorm::default().into(), sequence()),
-        (RmsNorm::new(1e-5).into(), sequence()),
-        (Recurrence::new(RecurrentCell::Gru).into(), sequence()),
-        (Embedding::new(9, 3).into(), Shape::features(7)),
-        (PositionEmbedding::new(8).into(), sequence()),
-        (LayerKind::ClassToken, sequence()),
+    let layers = [
+        layer(Conv2d::new(2, 3), &[Shape::image(3, 5, 5)]),
+        layer(Linear::new(4), &[Shape::features(7)]),
+        layer(BatchNorm::default(), &[Shape::image(3, 5, 5)]),
+        layer(Linear::new(4), &[sequence()]),
+        layer(LayerNorm::default(), &[sequence()]),
+        layer(RmsNorm::new(1e-5), &[sequence()]),
+        layer(Recurrence::new(RecurrentCell::Gru), &[sequence()]),
+        layer(Embedding::new(9, 3), &[Shape::features(7)]),
+        layer(PositionEmbedding::new(8), &[sequence()]),
+        layer(LayerKind::ClassToken, &[sequence()]),
+        mixture(None),
     ];
-    for (kind, shape) in kinds {
-        let mut layer = SingleLayer::<f32>::new(layer(kind, &[shape]), Shard::whole(0), CpuEngine::new());
+    for layer in layers {
+        let mut layer = SingleLayer::<f32>::new(layer, Shard::whole(0), CpuEngine::new());
         for role in [Role::ParameterGradient, Role::Statistics] {
             if let Some(buffer) = layer.buffers.get_mut(&role) {
                 buffer.fill(3.0);

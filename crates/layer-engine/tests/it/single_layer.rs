@@ -25,7 +25,7 @@ pub(crate) fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
             &[channels, height, width] => {
                 vec![AdaptiveAvgPool2d { output: [height, width] }.into(), Conv2d::new(channels, 1).into()]
             }
-            dims if inputs[0].dims().len() == 2 => {
+            dims if inputs[0].dims().len() <= 2 => {
                 vec![LayerKind::Flatten, Linear::new(dims[0]).into()]
             }
             dims => vec![Conv2d::new(dims[0], 1).into()],

@@ -5,8 +5,8 @@ use layer_engine::{CpuEngine, Pass, Real, Role, Shard, Signature};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Division, Dropout, Embedding, GraphError,
     GroupNorm, Layer, LayerGraph, LayerId, LayerKind, LayerNorm, LayerTensor, LeakyRelu, Linear,
-    LinearBiases, MultiHeadAttention, NetworkSplits, Pad, Pool2d, PositionEmbedding, RelativePositions,
-    RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox, Values,
+    LinearBiases, MixtureOfExperts, MultiHeadAttention, NetworkSplits, Pad, Pool2d, PositionEmbedding,
+    RelativePositions, RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox, Values,
 };
 use proptest::prelude::*;
 
@@ -255,7 +255,7 @@ fn image_network(sizes: &ImageSizes) -> Result<LayerGraph, GraphError> {
     x = net.add("hidden", Linear::new(sizes.hidden), [x])?;
     x = net.add("relu", LayerKind::Relu, [x])?;
     x = net.add("scores", Linear { out_features: 5, bias: sizes.bias }, [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 
@@ -291,15 +291,17 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let gate = net.add("gate", Linear::new(hidden).without_bias(), [middle])?;
     x = net.add("gated", LayerKind::Multiply, [gate, x])?;
     x = net.add("down", Linear::new(features).without_bias(), [x])?;
-    x = net.add("sum", LayerKind::Add, [x, middle, start])?;
+    let scores = net.add("router", Linear::new(4).without_bias(), [middle])?;
+    let experts = net.add("experts", MixtureOfExperts::new(4, 2, hidden), [middle, scores])?;
+    x = net.add("sum", LayerKind::Add, [x, middle, start, experts])?;
     x = net.add("rms_norm", RmsNorm::new(1e-5), [x])?;
     let next = net.add("next", Linear::new(7), [x])?;
-    net.add("losses", LayerKind::SoftmaxCrossEntropy, [next])?;
+    net.add("losses", LayerKind::CROSS_ENTROPY, [next])?;
     x = net.add("token", LayerKind::ClassToken, [x])?;
     x = net.add("flat", LayerKind::Flatten, [x])?;
     x = net.add("scores", Linear::new(5), [x])?;
     x = net.add("softmax", LayerKind::Softmax, [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 
@@ -332,7 +334,7 @@ fn decoder([positions, key_heads, group, half]: [usize; 4]) -> Result<LayerGraph
         let attended = net.add(name, attention, [queries, projected?, values?])?;
         x = net.add(format!("{name}.out"), Linear::new(features), [attended])?;
     }
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 
@@ -386,11 +388,11 @@ fn parts_of_all_layer_kinds_are_compared() {
     // Two to four parts of all layers but the loss by features, and of linear layers and of the
     // transposed convolution without groups by inputs. Up to three of the convolution by inputs.
     assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (24 + 3) + 2);
-    // All layers but norms, class token, softmax and losses by features, linear layers by
+    // All layers but norms, experts, class token, softmax and losses by features, linear layers by
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
-    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (21 + 7) + 2 * 20);
+    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (22 + 8) + 2 * 22);
     // All layers but the class token and the loss by features, linear layers by inputs; two to
     // three parts of the layers on the tokens' positions but the attentions, and two to four of the
     // projections of the encoder's output, which has one more, by positions.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, ThreadPool};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
-    RelativePositions, RmsNorm, Select, Shape,
+    AdaptiveAvgPool2d, AdditiveAttention, BatchNorm, Conv2d, Dropout, ElementwiseLoss, Embedding, LayerKind,
+    LayerNorm, Linear, LocalResponseNorm, MixtureOfExperts, MultiHeadAttention, Permute, Pool2d,
+    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm, Select, Shape,
 };
 
 use crate::single_layer::{CONTEXT, SingleLayer, layer, numbers};
@@ -40,7 +40,7 @@ fn layer_results_do_not_depend_on_thread_count() {
     let gates = || Shape::sequence(9, 48);
     let keys = || Shape::sequence(70, 16);
     let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 33] = [
+    let cases: [(LayerKind, Vec<Shape>); 35] = [
         (Conv2d::new(12, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(12, 3).stride(2).groups(4).without_bias().into(), vec![image()]),
         (Conv2d::new(40, 1).into(), vec![image()]),
@@ -53,8 +53,8 @@ fn layer_results_do_not_depend_on_thread_count() {
         (LayerKind::Flatten, vec![image()]),
         (LayerKind::Add, vec![image(), image(), image()]),
         (Dropout::new(0.3).into(), vec![image()]),
-        (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
-        (LayerKind::SoftmaxCrossEntropy, vec![Shape::sequence(70, 500)]),
+        (LayerKind::CROSS_ENTROPY, vec![Shape::features(10)]),
+        (LayerKind::CROSS_ENTROPY, vec![Shape::sequence(70, 500)]),
         (ElementwiseLoss::BinaryCrossEntropy.into(), vec![Shape::sequence(170, 1500)]),
         (LayerKind::Gelu, vec![image()]),
         (LayerKind::GeluTanh, vec![image()]),
@@ -65,6 +65,7 @@ fn layer_results_do_not_depend_on_thread_count() {
         (RmsNorm::new(1e-5).into(), vec![sequence()]),
         (Recurrence::new(RecurrentCell::Lstm).into(), vec![gates()]),
         (Recurrence::new(RecurrentCell::Gru).into(), vec![gates()]),
+        (MixtureOfExperts::new(8, 2, 40).into(), vec![sequence(), Shape::sequence(70, 8)]),
         (Linear::new(300).into(), vec![sequence()]),
         (Embedding::new(90, 40).into(), vec![Shape::features(200)]),
         (PositionEmbedding::new(80).into(), vec![sequence()]),
@@ -75,6 +76,7 @@ fn layer_results_do_not_depend_on_thread_count() {
             MultiHeadAttention::new(6, false).with_relative_positions(RelativePositions::new(8, 9)).into(),
             vec![sequence(), keys(), keys()],
         ),
+        (AdditiveAttention::normalised().into(), vec![sequence(), sequence(), keys()]),
         (Permute { order: vec![1, 2, 0] }.into(), vec![image()]),
         (Select { index: 7 }.into(), vec![sequence()]),
     ];

@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use super::{Configured, Field, Labels, activation, add_dropout, check, invalid, padding, tenth, yes};
 use crate::{
-    Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, LayerTensor, Linear,
-    MultiHeadAttention, Opaque, OpaquePass, PositionEmbedding, Select, Shape,
+    Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    PositionEmbedding, Select, Shape,
 };
 
 /// Family of networks with these layers.
@@ -149,7 +149,7 @@ pub(super) fn build(
         (Head::Sequences, Family::Roberta) => classes_of_roberta(&mut net, config, labels.count(), x)?,
         _ => classes(&mut net, config, head == Head::Tokens, labels.count(), x)?,
     };
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     let of_loss = if head == Head::Masked { None } else { labels.other_loss() };
     let left_out = config.left_out().into_iter().chain(of_loss).collect();
     Ok(Configured { network: net, left_out })
@@ -230,7 +230,7 @@ fn classes_of_roberta(
 }
 
 /// Adds the scores of the words at each position. The bias of a product with the words' embedding
-/// is an opaque layer.
+/// is a vector added to all positions.
 fn masked_words(
     net: &mut LayerGraph,
     config: &Config,
@@ -255,11 +255,6 @@ fn masked_words(
         return net.add(decoder, scores, [x]);
     }
     x = net.add_tied(decoder, scores.without_bias(), [x], words)?;
-    let output = net.layer(x).output_shape().clone();
-    let (elements, bytes) = (output.elements() as u64, net.layer(x).output_bytes());
-    let bias = Opaque::new("linear", output)
-        .parameters([LayerTensor::new("bias", [config.vocab_size])])
-        .forward(OpaquePass { flops: elements, bytes: bytes.saturating_mul(2), kernels: 1 })
-        .backward(OpaquePass { flops: elements, bytes: bytes.saturating_mul(3), kernels: 2 });
+    let bias = PositionEmbedding { repeated: true, ..PositionEmbedding::new(1) };
     net.add(format!("{decoder}.bias"), bias, [x])
 }

@@ -48,7 +48,7 @@ fn epsilon() -> f64 {
 
 impl Config {
     /// Returns the rotation of queries and keys of heads of `width` features, and a description of
-    /// what it lacks.
+    /// the scaling that it lacks.
     fn rotation(&self, width: usize) -> Result<(RotaryEmbedding, Option<String>), GraphError> {
         let groups = [&self.rope_scaling, &self.rope_parameters];
         let base = groups.iter().find_map(|group| group.as_ref()?.rope_theta).or(self.rotary_emb_base);

@@ -1,13 +1,13 @@
-//! Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023), Qwen2 (Yang et al., 2024) and Gemma
-//! (Mesnard et al., 2024).
+//! Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023), Mixtral (Jiang et al., 2024), Qwen2
+//! (Yang et al., 2024) and Gemma (Mesnard et al., 2024).
 
 use serde::Deserialize;
 
 use super::rotation::Rotation;
 use super::{Configured, Field, activation, add_head, check, invalid, padding};
 use crate::{
-    Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, MultiHeadAttention, RmsNorm,
-    RotaryEmbedding, Scale, Shape,
+    Embedding, ExpertActivation, GraphError, LayerGraph, LayerId, LayerKind, Linear, MixtureOfExperts,
+    MultiHeadAttention, RmsNorm, RotaryEmbedding, Scale, Shape,
 };
 
 /// Family of networks with these layers. Their modules differ in defaults and in biases.
@@ -15,6 +15,8 @@ use crate::{
 pub(super) enum Family {
     Llama,
     Mistral,
+    /// Mixtures of experts are in place of gated linear layers.
+    Mixtral,
     /// Queries, keys and values have biases.
     Qwen2,
     /// Embeddings are scaled, and the weights of normalisations are added to 1.
@@ -33,8 +35,7 @@ pub(super) struct Config {
     num_key_value_heads: Field<usize>,
     head_dim: Option<usize>,
     hidden_act: Option<String>,
-    #[serde(default = "epsilon")]
-    rms_norm_eps: f64,
+    rms_norm_eps: Option<f64>,
     rope_theta: Option<f64>,
     /// In newer files instead of `rope_theta` and `rope_scaling`.
     rope_parameters: Option<Rotation>,
@@ -55,24 +56,27 @@ pub(super) struct Config {
     mlp_bias: bool,
     tie_word_embeddings: Option<bool>,
     use_bidirectional_attention: Option<bool>,
-}
-
-fn epsilon() -> f64 {
-    1e-6
+    num_local_experts: Option<usize>,
+    num_experts_per_tok: Option<usize>,
+    router_jitter_noise: Option<f64>,
+    #[serde(default)]
+    output_router_logits: bool,
 }
 
 impl Config {
-    /// Returns the base of the rotary angles: the older field, or the one in the newer groups.
-    fn base(&self) -> f64 {
+    /// Returns the base of the rotary angles: the older field, or the one in the newer groups, or
+    /// the family's default.
+    fn base(&self, family: Family) -> f64 {
+        let default = if family == Family::Mixtral { 1e6 } else { 1e4 };
         let mut groups = [&self.rope_parameters, &self.rope_scaling].into_iter().flatten();
-        groups.find_map(|group| group.rope_theta).or(self.rope_theta).unwrap_or(1e4)
+        groups.find_map(|group| group.rope_theta).or(self.rope_theta).unwrap_or(default)
     }
 
     /// Returns the number of heads of keys and values: without the field, the family's default.
     fn key_heads(&self, family: Family) -> usize {
         let default = match family {
             Family::Llama => None,
-            Family::Mistral => Some(8),
+            Family::Mistral | Family::Mixtral => Some(8),
             Family::Qwen2 => Some(32),
             Family::Gemma => Some(16),
         };
@@ -93,6 +97,8 @@ impl Config {
         let window = match family {
             Family::Llama | Family::Gemma => None,
             Family::Mistral => window,
+            // Without the field, there is none.
+            Family::Mixtral => self.sliding_window.or(None),
             Family::Qwen2 => {
                 let is_sliding = match &self.layer_types {
                     Some(types) => types.get(block).is_some_and(|name| name == "sliding_attention"),
@@ -118,20 +124,44 @@ impl Config {
     fn biases(&self, family: Family) -> [bool; 3] {
         match family {
             Family::Llama => [self.attention_bias, self.attention_bias, self.mlp_bias],
-            Family::Mistral => [false; 3],
+            Family::Mistral | Family::Mixtral => [false; 3],
             Family::Qwen2 => [true, false, false],
             Family::Gemma => [self.attention_bias, self.attention_bias, false],
         }
     }
 
     fn norm(&self, family: Family) -> RmsNorm {
-        RmsNorm { unit_offset: family == Family::Gemma, ..RmsNorm::new(self.rms_norm_eps) }
+        let default = if family == Family::Mixtral { 1e-5 } else { 1e-6 };
+        let epsilon = self.rms_norm_eps.unwrap_or(default);
+        RmsNorm { unit_offset: family == Family::Gemma, ..RmsNorm::new(epsilon) }
+    }
+
+    /// Returns the mixture of experts of a block with the given activation.
+    fn experts(&self, activation: &LayerKind) -> Result<MixtureOfExperts, GraphError> {
+        use ExpertActivation::{Gelu, GeluTanh, Relu, Silu};
+        let (experts, chosen) = (self.num_local_experts.unwrap_or(8), self.num_experts_per_tok.unwrap_or(2));
+        let known = [Relu, Gelu, GeluTanh, Silu].into_iter().find(|known| known.kind() == *activation);
+        let activation = known.ok_or_else(|| {
+            invalid(format!("experts with the activation `{}` cannot be read", activation.label()))
+        })?;
+        Ok(MixtureOfExperts { activation, ..MixtureOfExperts::new(experts, chosen, self.intermediate_size) })
+    }
+
+    /// Returns the parts of the routers that the network lacks.
+    fn left_out_of_routers(&self) -> impl Iterator<Item = &'static str> {
+        let noise = self.router_jitter_noise.is_some_and(|noise| noise > 0.0);
+        let parts = [(noise, "the noise of routers"), (self.output_router_logits, "the loss of routers")];
+        parts.into_iter().filter_map(|(is_set, part)| is_set.then_some(part))
     }
 
     /// Returns the rotation of queries and keys of heads of `width` features, and a description of
-    /// what it lacks.
-    fn rotation(&self, width: usize) -> Result<(RotaryEmbedding, Option<String>), GraphError> {
-        let mut rotary = RotaryEmbedding::new(width, self.base());
+    /// the scaling that it lacks.
+    fn rotation(
+        &self,
+        width: usize,
+        family: Family,
+    ) -> Result<(RotaryEmbedding, Option<String>), GraphError> {
+        let mut rotary = RotaryEmbedding::new(width, self.base(family));
         let groups = [&self.rope_scaling, &self.rope_parameters];
         let left_out = Rotation::scale(groups, self.max_position_embeddings, &mut rotary)?;
         Ok((rotary, left_out))
@@ -160,7 +190,7 @@ pub(super) fn build(
     let [of_inputs, of_output, of_mlp] = config.biases(family);
     let activation = config.activation(family)?;
     let is_causal = family != Family::Gemma || config.use_bidirectional_attention != Some(true);
-    let (rotary, left_out) = config.rotation(width)?;
+    let (rotary, left_out) = config.rotation(width, family)?;
     let linear = |out_features: usize, bias: bool| Linear { out_features, bias };
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let tokens = Embedding { padding, ..Embedding::new(config.vocab_size, features) };
@@ -191,6 +221,14 @@ pub(super) fn build(
         let out = then("self_attn.o_proj", linear(features, of_output).into(), &[attended])?;
         let middle = then("add", LayerKind::Add, &[x, out])?;
         let normed = then("post_attention_layernorm", config.norm(family).into(), &[middle])?;
+        if family == Family::Mixtral {
+            let experts = config.experts(&activation)?;
+            let router = linear(experts.experts, false);
+            let scores = then("mlp.gate", router.into(), &[normed])?;
+            let down = then("mlp.experts", experts.into(), &[normed, scores])?;
+            x = then("add.2", LayerKind::Add, &[middle, down])?;
+            continue;
+        }
         let hidden = linear(config.intermediate_size, of_mlp);
         let gate = then("mlp.gate_proj", hidden.clone().into(), &[normed])?;
         let gate = then("mlp.act_fn", activation.clone(), &[gate])?;
@@ -202,5 +240,9 @@ pub(super) fn build(
     x = net.add("model.norm", config.norm(family), [x])?;
     let is_tied = config.tie_word_embeddings.unwrap_or(family == Family::Gemma);
     add_head(&mut net, config.vocab_size, (tokens, is_tied), x)?;
-    Ok(Configured { network: net, left_out: left_out.into_iter().collect() })
+    let mut left_out: Vec<String> = left_out.into_iter().collect();
+    if family == Family::Mixtral {
+        left_out.extend(config.left_out_of_routers().map(str::to_owned));
+    }
+    Ok(Configured { network: net, left_out })
 }

@@ -3,7 +3,7 @@
 //!
 //! Families, by `model_type`:
 //! - language models, whose labels are the next token at each position: `llama`, `mistral`,
-//!   `qwen2`, `gemma`, `gpt2`, `gpt_neo`, `gpt_neox` and `opt`
+//!   `mixtral`, `qwen2`, `gemma`, `gpt2`, `gpt_neo`, `gpt_neox` and `opt`
 //! - `bert` and `roberta`, with the last layers of the class in `architectures`: those that
 //!   classify sequences or tokens, or predict the words at all positions
 //! - `t5`: with the decoder for `T5ForConditionalGeneration`, whose second input
@@ -41,9 +41,9 @@ use serde::{Deserialize, Deserializer};
 use crate::{Dropout, GraphError, LayerGraph, LayerId, LayerKind, Linear};
 
 /// Families of networks that can be read, by `model_type`.
-const FAMILIES: [&str; 12] = [
-    "bert", "gemma", "gpt2", "gpt_neo", "gpt_neox", "llama", "mistral", "opt", "qwen2", "roberta", "t5",
-    "vit",
+const FAMILIES: [&str; 13] = [
+    "bert", "gemma", "gpt2", "gpt_neo", "gpt_neox", "llama", "mistral", "mixtral", "opt", "qwen2", "roberta",
+    "t5", "vit",
 ];
 
 /// Maximum number of blocks of a network.
@@ -91,6 +91,7 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
         "gpt_neo" => gpt_neo::build(name, &parse(config)?, tokens()?)?,
         "llama" => of_llama(llama::Family::Llama)?,
         "mistral" => of_llama(llama::Family::Mistral)?,
+        "mixtral" => of_llama(llama::Family::Mixtral)?,
         "opt" => opt::build(name, &parse(config)?, tokens()?)?,
         "qwen2" => of_llama(llama::Family::Qwen2)?,
         "t5" => t5::build(name, &parse(config)?, tokens()?, class, &parse(config)?)?,
@@ -240,7 +241,7 @@ fn add_head(
     } else {
         net.add("lm_head", head, [input])?
     };
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores])
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores])
 }
 
 /// Returns a dropout, unless its probability is 0.

@@ -95,7 +95,7 @@ pub(super) fn build(
     let (_, mut x) = add_encoder(&mut net, config, "transformer.encoder")?;
     x = add_dropout(&mut net, "dropout", config.classifier_dropout, x)?;
     x = net.add("classifier", Linear::new(labels.count()), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(Configured { network: net, left_out: labels.other_loss().into_iter().collect() })
 }
 

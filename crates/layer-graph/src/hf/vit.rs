@@ -99,7 +99,7 @@ pub(super) fn build(name: &str, config: &Config, labels: &Labels) -> Result<Conf
     x = net.add("vit.layernorm", norm, [x])?;
     x = net.add("select", Select { index: 0 }, [x])?;
     x = net.add("classifier", Linear::new(labels.count()), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(Configured { network: net, left_out: labels.other_loss().into_iter().collect() })
 }
 

@@ -91,19 +91,6 @@ pub(super) fn pooling(name: &str, pool: &Pool2d, input: &Shape) -> Result<Shape,
     Ok(Shape::image(channels, out_height, out_width))
 }
 
-pub(super) fn concatenation(name: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
-    let (mut channels, height, width) = sizes(name, &inputs[0])?;
-    for input in &inputs[1..] {
-        let (more, h, w) = sizes(name, input)?;
-        if (h, w) != (height, width) {
-            let problem = format!("joins images of different sizes, {} and {input}", inputs[0]);
-            return Err(shape_error(name, problem));
-        }
-        channels = channels.saturating_add(more);
-    }
-    Ok(Shape::image(channels, height, width))
-}
-
 /// Returns the number of window positions along height and width.
 fn windows(
     name: &str,

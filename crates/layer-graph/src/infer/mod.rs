@@ -5,8 +5,8 @@ mod image;
 mod norm;
 
 use crate::{
-    Embedding, GraphError, LayerKind, MultiHeadAttention, Opaque, Permute, PositionEmbedding, Recurrence,
-    Reshape, RotaryEmbedding, Scale, Shape, Slice,
+    AdditiveAttention, Embedding, GraphError, LayerKind, MixtureOfExperts, MultiHeadAttention, Opaque,
+    Permute, PositionEmbedding, Recurrence, Reshape, RotaryEmbedding, Scale, Shape, Slice,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -62,7 +62,9 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             Shape::sequence(positions.saturating_add(1), features)
         }
         LayerKind::MultiHeadAttention(attention) => attention_output(name, attention, inputs)?,
+        LayerKind::AdditiveAttention(attention) => additive_output(name, attention, inputs)?,
         LayerKind::Recurrence(rule) => recurrence_output(name, rule, &inputs[0])?,
+        LayerKind::MixtureOfExperts(rule) => mixture_output(name, rule, inputs)?,
         LayerKind::Reshape(reshape) => reshape_output(name, reshape, &inputs[0])?,
         LayerKind::Permute(permute) => permute_output(name, permute, &inputs[0])?,
         LayerKind::Select(select) => match inputs[0].dims() {
@@ -88,13 +90,20 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         }
         LayerKind::Pad(pad) => image::padded(name, pad, &inputs[0])?,
         LayerKind::Flatten => Shape::features(inputs[0].elements()),
-        LayerKind::Concat => image::concatenation(name, inputs)?,
+        LayerKind::Concat => concatenation(name, inputs)?,
         LayerKind::Add => same_shape(name, "adds", inputs)?,
         LayerKind::Multiply => match (inputs[0].as_image(), inputs[1].as_image()) {
             (Some((channels, ..)), Some((factors, 1, 1))) if channels == factors => inputs[0].clone(),
             _ => same_shape(name, "multiplies", inputs)?,
         },
-        LayerKind::SoftmaxCrossEntropy => match inputs[0].dims() {
+        LayerKind::SoftmaxCrossEntropy(rule) => match inputs[0].dims() {
+            _ if !(0.0..=1.0).contains(&rule.label_smoothing) => {
+                let problem = format!("label smoothing {} is not in 0..=1", rule.label_smoothing);
+                return Err(shape_error(name, problem));
+            }
+            _ if rule.ignored_label.is_some_and(|label| label.unsigned_abs() > 1 << 24) => {
+                return Err(shape_error(name, "needs an ignored label of at most 2^24 in magnitude".into()));
+            }
             [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),
         },
@@ -108,11 +117,84 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
     }
 }
 
+fn additive_output(name: &str, attention: &AdditiveAttention, inputs: &[Shape]) -> Result<Shape, GraphError> {
+    if let Some(sizes) = attention.sizes(inputs) {
+        return Ok(Shape::sequence(sizes.positions, sizes.features));
+    }
+    for input in inputs {
+        sequence(name, input)?;
+    }
+    let [queries, keys, values] = inputs else {
+        return Err(shape_error(name, "needs queries, keys and values".into()));
+    };
+    let problem = format!(
+        "needs queries and keys of as many units, and values at as many positions as keys; got {queries}, \
+         {keys} and {values}"
+    );
+    Err(shape_error(name, problem))
+}
+
 fn recurrence_output(name: &str, rule: &Recurrence, input: &Shape) -> Result<Shape, GraphError> {
     let sizes = rule.sizes(input).ok_or_else(|| {
         shape_error(name, format!("needs a sequence of {} gates, got {input}", rule.cell.gates()))
     })?;
     Ok(Shape::sequence(sizes.positions, sizes.width))
+}
+
+/// Returns the shape of images joined along their channels, or of vectors or sequences joined along
+/// their features.
+fn concatenation(name: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
+    let joined = |shape: &Shape| match *shape.dims() {
+        [channels, height, width] => Some((channels, vec![height, width])),
+        [positions, features] => Some((features, vec![positions])),
+        [features] => Some((features, Vec::new())),
+        _ => None,
+    };
+    let unfit = |shape: &Shape| shape_error(name, format!("joins images, sequences or vectors, got {shape}"));
+    let (mut units, others) = joined(&inputs[0]).ok_or_else(|| unfit(&inputs[0]))?;
+    for input in &inputs[1..] {
+        let (more, other_sizes) = joined(input).ok_or_else(|| unfit(input))?;
+        if other_sizes != others {
+            let what = match others.len() {
+                2 => "images of different sizes",
+                1 => "sequences of different lengths",
+                _ => "vectors and others",
+            };
+            return Err(shape_error(name, format!("joins {what}, {} and {input}", inputs[0])));
+        }
+        units = units.saturating_add(more);
+    }
+    Ok(match others[..] {
+        [height, width] => Shape::image(units, height, width),
+        [positions] => Shape::sequence(positions, units),
+        _ => Shape::features(units),
+    })
+}
+
+fn mixture_output(name: &str, rule: &MixtureOfExperts, inputs: &[Shape]) -> Result<Shape, GraphError> {
+    let MixtureOfExperts { experts, chosen, .. } = *rule;
+    if !(1..=experts).contains(&chosen) {
+        return Err(shape_error(name, format!("cannot choose {chosen} of {experts} experts")));
+    }
+    if rule.width == 0 || rule.capacity == Some(0) {
+        return Err(shape_error(name, "needs a width, and a capacity if it is set, of at least 1".into()));
+    }
+    if rule.sizes(inputs).is_none() {
+        let problem = format!(
+            "needs features or a sequence, and the scores of {experts} experts, got {} and {}",
+            inputs[0], inputs[1]
+        );
+        return Err(shape_error(name, problem));
+    }
+    // The first matrices of all experts, which are not smaller than the second ones.
+    let elements = [experts, rule.inner_rows(), inputs[0].innermost()];
+    if !Shape::new(elements).is_valid() {
+        return Err(shape_error(
+            name,
+            format!("has too many parameters: {experts} experts of {}", rule.width),
+        ));
+    }
+    Ok(inputs[0].clone())
 }
 
 fn slice_output(name: &str, slice: &Slice, input: &Shape) -> Result<Shape, GraphError> {
@@ -130,10 +212,12 @@ fn check_input_count(name: &str, kind: &LayerKind, got: usize) -> Result<(), Gra
         LayerKind::Input => (got == 0, "no inputs"),
         LayerKind::Concat | LayerKind::Add => (got >= 2, "at least two inputs"),
         LayerKind::Multiply => (got == 2, "two inputs"),
+        LayerKind::MixtureOfExperts(_) => (got == 2, "two inputs: features, and the scores of experts"),
         LayerKind::Opaque(_) => (got >= 1, "at least one input"),
         LayerKind::MultiHeadAttention(attention) if attention.padding => {
             (got == 2 || got == 4, "one input, or three: queries, keys and values, and one for padding")
         }
+        LayerKind::AdditiveAttention(_) => (got == 3, "three inputs: queries, keys and values"),
         LayerKind::MultiHeadAttention(_) => {
             (got == 1 || got == 3, "one input, or three: queries, keys and values")
         }

@@ -1,7 +1,10 @@
 //! Kinds of layers with their hyper-parameters: the numbers that define an operation and are not
 //! learned.
 
+mod additive;
 mod attention;
+mod cross_entropy;
+mod experts;
 mod image;
 mod opaque;
 mod rearrange;
@@ -13,7 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Shape;
 
+pub use additive::{AdditiveAttention, AdditiveSizes};
 pub use attention::{AttentionSizes, LinearBiases, MultiHeadAttention, RelativePositions};
+pub use cross_entropy::SoftmaxCrossEntropy;
+pub use experts::{ExpertActivation, ExpertSizes, MixtureOfExperts};
 pub use image::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, GroupNorm, LocalResponseNorm, Pad, Pool2d,
 };
@@ -28,7 +34,7 @@ pub use sequence::{Embedding, LayerNorm, Linear, PositionEmbedding, RmsNorm};
 /// Quantities that follow from the inputs, such as channel counts and output sizes, are inferred
 /// when the layer is added to a [`LayerGraph`](crate::LayerGraph).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LayerKind {
     /// Input of the network; its output is a part of the sample. The first layers of a graph, at
@@ -104,9 +110,15 @@ pub enum LayerKind {
     /// features`, or `positions x heads d`. The projections before and after it are [`Linear`]
     /// layers. Its only parameters are those of [`RelativePositions`].
     MultiHeadAttention(MultiHeadAttention),
+    /// Additive attention (Bahdanau, Cho and Bengio, 2015). Three inputs: queries, `positions x
+    /// units`; keys, `key positions x units`; values, `key positions x features`. Output:
+    /// `positions x features`.
+    AdditiveAttention(AdditiveAttention),
     /// Recurrence of an LSTM or of a GRU over the positions of a sequence. Input: the gates,
     /// `positions x gates width`. Output: `positions x width`.
     Recurrence(Recurrence),
+    /// Mixture of experts, of which the scores of a router choose some for each position.
+    MixtureOfExperts(MixtureOfExperts),
     /// Maximum of each window. Padding counts as minus infinity.
     MaxPool2d(Pool2d),
     /// Average of each window. [`Pool2d::count_padding`] says whether padding counts as zeros (the
@@ -128,7 +140,8 @@ pub enum LayerKind {
     Select(Select),
     /// Selects a range of positions along the outermost dimension, such as channels of an image.
     Slice(Slice),
-    /// Concatenates at least two images along the channel dimension.
+    /// Concatenates at least two images along the channels, or at least two vectors or sequences
+    /// along the features.
     Concat,
     /// Element-wise sum of at least two inputs of the same shape.
     Add,
@@ -146,8 +159,8 @@ pub enum LayerKind {
     ///
     /// Over a sequence of `positions x classes` there is one label for each position, and the loss
     /// of a sample is the mean over positions. A part of the layer has some of the positions, and
-    /// its loss is their share of the mean.
-    SoftmaxCrossEntropy,
+    /// its loss is their share of the mean. Labels may be smoothed, and one may be ignored.
+    SoftmaxCrossEntropy(SoftmaxCrossEntropy),
     /// Loss of each element of the input against a number, its label. The loss of a sample is the
     /// mean over its elements.
     ElementwiseLoss(ElementwiseLoss),
@@ -156,6 +169,10 @@ pub enum LayerKind {
 }
 
 impl LayerKind {
+    /// Softmax with cross entropy without options.
+    pub const CROSS_ENTROPY: Self =
+        Self::SoftmaxCrossEntropy(SoftmaxCrossEntropy { label_smoothing: 0.0, ignored_label: None });
+
     /// Returns the name of the kind, as in the JSON format, such as `conv2d`.
     #[must_use]
     pub fn label(&self) -> &'static str {
@@ -186,7 +203,9 @@ impl LayerKind {
             Self::RotaryEmbedding(_) => "rotary_embedding",
             Self::ClassToken => "class_token",
             Self::MultiHeadAttention(_) => "multi_head_attention",
+            Self::AdditiveAttention(_) => "additive_attention",
             Self::Recurrence(_) => "recurrence",
+            Self::MixtureOfExperts(_) => "mixture_of_experts",
             Self::MaxPool2d(_) => "max_pool2d",
             Self::AvgPool2d(_) => "avg_pool2d",
             Self::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
@@ -201,7 +220,7 @@ impl LayerKind {
             Self::Multiply => "multiply",
             Self::Scale(_) => "scale",
             Self::Dropout(_) => "dropout",
-            Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
+            Self::SoftmaxCrossEntropy(_) => "softmax_cross_entropy",
             Self::ElementwiseLoss(_) => "elementwise_loss",
             Self::Opaque(_) => "opaque",
         }
@@ -245,7 +264,7 @@ impl LayerKind {
     #[must_use]
     pub fn is_loss(&self) -> bool {
         match self {
-            Self::SoftmaxCrossEntropy | Self::ElementwiseLoss(_) => true,
+            Self::SoftmaxCrossEntropy(_) | Self::ElementwiseLoss(_) => true,
             Self::Opaque(opaque) => opaque.labels.is_some(),
             _ => false,
         }
@@ -352,7 +371,9 @@ into_kind!(
     PositionEmbedding,
     RotaryEmbedding,
     MultiHeadAttention,
+    AdditiveAttention,
     Recurrence,
+    MixtureOfExperts,
     AdaptiveAvgPool2d,
     Pad,
     Reshape,
@@ -361,6 +382,7 @@ into_kind!(
     Slice,
     Scale,
     Dropout,
+    SoftmaxCrossEntropy,
     ElementwiseLoss,
     Opaque
 );

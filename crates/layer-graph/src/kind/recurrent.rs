@@ -30,13 +30,24 @@ pub struct Recurrence {
     pub cell: RecurrentCell,
     /// Whether a bias is added to the products of the recurrent weights.
     pub bias: bool,
+    /// Whether positions are computed from the last to the first, as in the reverse direction of a
+    /// bidirectional module. The position before another one is then the next one of the sequence.
+    /// Outputs are at the positions of their inputs in both directions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reversed: bool,
 }
 
 impl Recurrence {
-    /// Creates a recurrence with biases.
+    /// Creates a recurrence with biases, from the first position to the last.
     #[must_use]
     pub fn new(cell: RecurrentCell) -> Self {
-        Self { cell, bias: true }
+        Self { cell, bias: true, reversed: false }
+    }
+
+    /// Changes the order to that from the last position to the first.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self { reversed: true, ..self }
     }
 
     /// Returns the sizes of a recurrence with an input of the given shape, or `None` if it is no
@@ -51,7 +62,7 @@ impl Recurrence {
 
 /// Function that computes the output `h` of a position from its input, the gates `x`, and the
 /// products of the recurrent weights, `p = W h' + b`. `h'` and `c'` are the output and the memory
-/// of the position before, 0 for the first one. `sigmoid` is the logistic function.
+/// of the position before, 0 for the first computed one. `sigmoid` is the logistic function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecurrentCell {

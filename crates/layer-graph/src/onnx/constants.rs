@@ -46,6 +46,8 @@ pub(super) struct Constants<'a> {
     /// Size of the batch in computed integers.
     batch: usize,
     read_apart: &'a ReadApart<'a>,
+    /// Values that nodes make from stored weights and biases of recurrences. They are not computed.
+    of_recurrences: HashSet<&'a str>,
 }
 
 /// Tensor that does not depend on the samples.
@@ -65,6 +67,9 @@ pub(super) struct Constant {
     /// Embedding of positions whose vectors these are, if they are consecutive or equal rows of a
     /// stored matrix. `None` for other constants.
     pub(super) rows_of: Option<PositionEmbedding>,
+    /// Names of the stored tensors whose parts it joins, in order, if it is a weight or a bias of a
+    /// recurrence. Empty for other constants.
+    pub(super) parts: Vec<String>,
     elements: Elements,
 }
 
@@ -92,6 +97,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Creates the source of a tensor of this name.
+    pub(super) fn of(origin: String) -> Self {
+        Self { origin, transposes: Vec::new() }
+    }
+
     /// Returns the source after a transposition of a tensor with dimensions `dims`. A transposition
     /// that undoes the previous one removes it.
     fn transposed(mut self, dims: &[usize], order: Vec<usize>) -> Self {
@@ -114,9 +124,25 @@ impl Source {
 
 impl Constant {
     fn unknown(dims: Vec<usize>, origin: impl Into<String>) -> Self {
-        let source = Source { origin: origin.into(), transposes: Vec::new() };
-        let elements = Elements::Unknown;
-        Self { dims, source, ints: None, number: None, is_external: false, rows_of: None, elements }
+        let (source, elements) = (Source::of(origin.into()), Elements::Unknown);
+        let (rows_of, parts) = (None, Vec::new());
+        Self { dims, source, ints: None, number: None, is_external: false, rows_of, parts, elements }
+    }
+
+    /// Creates the constant that a node makes of parts of stored tensors. Its dimensions are not
+    /// known.
+    fn joined(node: Node<'_>, constants: &Constants<'_>) -> Result<Self, OnnxError> {
+        let mut constant = Self::unknown(Vec::new(), node.output()?);
+        for name in joined_inputs(node) {
+            let Some(input) = constants.get(name) else { continue };
+            let own = std::slice::from_ref(&input.source.origin);
+            for part in if input.parts.is_empty() { own } else { &input.parts } {
+                if !constant.parts.contains(part) {
+                    constant.parts.push(part.clone());
+                }
+            }
+        }
+        Ok(constant)
     }
 
     /// Creates a constant of known values.
@@ -320,7 +346,8 @@ pub(super) fn constants<'a>(
 ) -> (Constants<'a>, HashSet<usize>) {
     let read: HashSet<&str> = wanted.iter().flat_map(|&i| nodes[i].inputs()).collect();
     let room = Cell::new(MAX_KNOWN_ELEMENTS);
-    let mut constants = Constants { by_name: HashMap::new(), room, batch, read_apart };
+    let of_recurrences = of_recurrences(nodes);
+    let mut constants = Constants { by_name: HashMap::new(), room, batch, read_apart, of_recurrences };
     for tensor in tensors.iter().filter(|tensor| read.contains(&*tensor.name)) {
         match Constant::read(&tensor.name, tensor) {
             Ok(constant) => _ = constants.insert(&tensor.name, constant),
@@ -347,6 +374,34 @@ pub(super) fn constants<'a>(
     (constants, producers)
 }
 
+/// Returns the values that nodes make from weights and biases of recurrences, by joining and
+/// rearranging them: exporters change the order of the gates.
+fn of_recurrences<'a>(nodes: &[Node<'a>]) -> HashSet<&'a str> {
+    let is_recurrent = |node: &&Node<'a>| matches!(node.operator().as_str(), "LSTM" | "GRU");
+    let recurrent = nodes.iter().filter(is_recurrent);
+    let mut open: Vec<&str> =
+        recurrent.flat_map(|node| (1..=3).filter_map(|position| node.optional_input(position))).collect();
+    let mut found = HashSet::new();
+    if open.is_empty() {
+        return found;
+    }
+    let makers: HashMap<&str, Node<'a>> =
+        nodes.iter().flat_map(|&node| node.outputs().map(move |output| (output, node))).collect();
+    while let Some(value) = open.pop() {
+        let Some((value, &node)) = makers.get_key_value(value) else { continue };
+        let operators = ["Concat", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Identity"];
+        if operators.contains(&&*node.operator()) && found.insert(*value) {
+            open.extend(joined_inputs(node));
+        }
+    }
+    found
+}
+
+/// Returns the inputs of a node that have elements of its output.
+fn joined_inputs(node: Node<'_>) -> impl Iterator<Item = &str> {
+    node.inputs().take(if node.operator() == "Concat" { usize::MAX } else { 1 })
+}
+
 /// Evaluates a node whose inputs are constants. Returns `None` if the result is not a known
 /// constant.
 ///
@@ -363,6 +418,9 @@ pub(super) fn folded(node: Node<'_>, constants: &Constants<'_>) -> Result<Option
         return stored(node).map(Some);
     }
     let Some(first) = input(0) else { return Ok(None) };
+    if constants.of_recurrences.contains(node.output()?) {
+        return Constant::joined(node, constants).map(Some);
+    }
     let with_dims = |dims: Option<Vec<usize>>, arguments: Option<&[i64]>| {
         let misfit = || {
             node.invalid(format!(

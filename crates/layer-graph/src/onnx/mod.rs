@@ -52,11 +52,11 @@
 //! Supported operators: convolution, also transposed, and of signals; batch, layer, group,
 //! root-mean-square and local response normalisation; pooling, padding and upsampling; activations
 //! with a layer kind; products with constant matrices; sums and products of layers; concatenation
-//! and slices of channels; embeddings and positions; dropout; rearrangements. Activations,
-//! normalisations, rotary embeddings of whole heads and attentions, causal, with a window or
-//! without a mask, are recognised if they are written in several nodes. Other operators, and
-//! unsupported uses such as a dilated pooling, are errors that name the node. Shapes are inferred
-//! and checked against those in the file.
+//! of channels or features; slices of channels; embeddings and positions; LSTMs and GRUs from a
+//! state of zeros; dropout; rearrangements. Activations, normalisations, rotary embeddings of whole
+//! heads and attentions, causal, with a window or without a mask, are recognised if they are
+//! written in several nodes. Other operators, and unsupported uses such as a dilated pooling, are
+//! errors that name the node. Shapes are inferred and checked against those in the file.
 
 mod ancestors;
 mod attention;

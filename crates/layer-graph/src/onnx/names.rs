@@ -61,6 +61,11 @@ impl ParentModules {
     }
 }
 
+/// Returns the full name of the innermost module that a node belongs to.
+pub(super) fn module(node: Node<'_>) -> Option<String> {
+    modules(node).pop()
+}
+
 /// Returns the full names of the modules that a node belongs to, outermost first.
 fn modules(node: Node<'_>) -> Vec<String> {
     node.metadata(SCOPES).map_or_else(|| in_path(node), in_list)

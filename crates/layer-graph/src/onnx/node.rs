@@ -133,6 +133,12 @@ impl<'a> Node<'a> {
         self.attribute(name).map(|attribute| attribute.ints.as_slice())
     }
 
+    /// Returns the list of texts in the attribute of this name, empty if it is absent or has
+    /// another type.
+    pub(super) fn texts(self, name: &str) -> Vec<&'a [u8]> {
+        self.attribute(name).map_or_else(Vec::new, |list| list.strings.iter().map(|text| &**text).collect())
+    }
+
     /// Returns the attribute of this name as a list of `N` sizes (such as strides or paddings), or
     /// `None` if it is absent.
     ///

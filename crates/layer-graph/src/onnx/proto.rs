@@ -133,6 +133,9 @@ pub(super) struct AttributeProto {
     /// List of integers; empty if the attribute has another type.
     #[prost(int64, repeated, tag = "8")]
     pub(super) ints: Vec<i64>,
+    /// List of strings in UTF-8; empty if the attribute has another type.
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub(super) strings: Vec<Bytes>,
 }
 
 /// Stored tensor. Its elements are in `raw_data` or in the field of their type, or in another file.

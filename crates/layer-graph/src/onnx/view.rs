@@ -3,6 +3,8 @@
 
 #![expect(clippy::float_cmp, reason = "a scale that is not applied is exactly 1")]
 
+use std::cmp::Reverse;
+
 use crate::{LayerId, Shape};
 
 use super::dims::{self, BATCH, BATCH_SIZE};
@@ -70,6 +72,17 @@ impl View {
         self.sample().is_some_and(|dims| dims == shape.dims())
             && self.scale == 1.0
             && is_contiguous(self.axes[1..].iter().flatten(), self.offset, shape.elements())
+    }
+
+    /// Returns whether the view has each element of the layer, which is of the given shape, once,
+    /// in any order.
+    pub(super) fn is_permutation(&self, shape: &Shape) -> bool {
+        let all = self.axes.iter().flatten();
+        let mut inside: Vec<&Factor> = all.clone().filter(|factor| !factor.is_batch()).collect();
+        inside.sort_by_key(|factor| Reverse(factor.stride));
+        self.scale == 1.0
+            && all.filter(|factor| factor.is_batch()).count() == 1
+            && is_contiguous(inside.into_iter(), self.offset, shape.elements())
     }
 
     /// Returns the view with the factors of all dimensions distributed over other dimensions.

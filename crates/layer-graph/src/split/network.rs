@@ -99,6 +99,14 @@ impl<'n> NetworkSplits<'n> {
         }
     }
 
+    /// Returns whether the parts of a layer that is split would read ranges of an input of the
+    /// network, which is whole on each rank.
+    #[must_use]
+    pub fn divides_input(&self, id: LayerId, split: Split) -> bool {
+        self.values(id, split).input == Values::Ranges
+            && self.network.producers(id).into_iter().any(|producer| self.network.is_input(producer))
+    }
+
     /// Returns the view of one sample of a layer's output, and of its gradient.
     #[must_use]
     pub fn view(&self, id: LayerId) -> TensorView {
@@ -168,15 +176,18 @@ impl<'n> NetworkSplits<'n> {
         match &layer.kind {
             // Tokens are loaded.
             LayerKind::Embedding(_) => {
-                let are_loaded = |tokens: &[LayerId]| tokens.iter().all(|&id| self.network.is_input(id));
-                are_loaded(&self.network.producers(id)).then_some(of_output)
+                let mut tokens = self.network.producers(id).into_iter();
+                tokens.all(|id| self.network.is_input(id)).then_some(of_output)
             }
             LayerKind::PositionEmbedding(embedding) => {
                 // The parts have the vectors of their positions, or the one of all.
                 let is_divided = |count| embedding.repeated || count == embedding.positions;
                 of_inputs().filter(|&count| count == of_output && is_divided(count))
             }
+            // The limit of an expert is one of a sample.
+            LayerKind::MixtureOfExperts(rule) if rule.capacity.is_some() => None,
             LayerKind::Linear(_)
+            | LayerKind::MixtureOfExperts(_)
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
             | LayerKind::Add
@@ -184,7 +195,7 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::RotaryEmbedding(_)
             | LayerKind::Scale(Scale::Constant(_) | Scale::Features)
             | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),
-            LayerKind::SoftmaxCrossEntropy => of_inputs(),
+            LayerKind::SoftmaxCrossEntropy(_) => of_inputs(),
             kind => of_inputs().filter(|&count| kind.is_activation() && count == of_output),
         }
     }

@@ -175,7 +175,7 @@ pub(super) fn by_positions(
             let view = TensorView { positions, ..TensorView::undivided(layer.output.elements()) };
             part.random_box = Some(view.position_range(units.clone()));
         }
-        LayerKind::SoftmaxCrossEntropy => part.mean_positions = Some(positions),
+        LayerKind::SoftmaxCrossEntropy(_) => part.mean_positions = Some(positions),
         _ => {}
     }
     let of_part = |tensor: LayerTensor| {

@@ -34,6 +34,6 @@ pub(super) fn alexnet(name: &str) -> Result<LayerGraph, GraphError> {
         x = net.add(format!("classifier.{}", first + 2), LayerKind::Relu, [x])?;
     }
     x = net.add("classifier.6", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

@@ -87,7 +87,7 @@ pub(super) fn bert(
             x = net.add_tied("predictions.decoder", Linear::new(VOCABULARY).without_bias(), [x], words)?;
         }
     }
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

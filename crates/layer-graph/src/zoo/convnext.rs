@@ -38,7 +38,7 @@ pub(super) fn convnext_t(name: &str) -> Result<LayerGraph, GraphError> {
     x = norm(&mut net, "classifier.0", x)?;
     x = net.add("classifier.1", LayerKind::Flatten, [x])?;
     x = net.add("classifier.2", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

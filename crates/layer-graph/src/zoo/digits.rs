@@ -30,6 +30,6 @@ pub(super) fn digits_cnn(name: &str) -> Result<LayerGraph, GraphError> {
     let x = net.add("gelu4", LayerKind::GeluTanh, [x])?;
     let x = net.add("dropout", Dropout::new(0.2), [x])?;
     let x = net.add("fc2", Linear::new(10), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

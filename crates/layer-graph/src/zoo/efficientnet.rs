@@ -59,7 +59,7 @@ pub(super) fn efficientnet_b0(name: &str) -> Result<LayerGraph, GraphError> {
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     x = net.add("classifier.0", Dropout::new(0.2), [x])?;
     x = net.add("classifier.1", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

@@ -2,159 +2,126 @@
 //! and of `MLPerf`, after Wu et al. (2016).
 //!
 //! The encoder has four LSTM layers of 1024 cells, the first bidirectional. The decoder has four,
-//! of which the first attends to the encoder by normalised attention (Bahdanau, Cho and Bengio,
-//! 2015); its context is an input of the layers above it. Both languages share one embedding of the
+//! of which the outputs of the first attend to those of the encoder by normalised additive
+//! attention (Bahdanau, Cho and Bengio, 2015); the context is an input of the layers above it. From
+//! the third layer of the encoder and of the decoder on, the input of a layer is added to its
+//! output. A fifth of each layer's inputs is dropped. Both languages share one embedding of the
 //! 32,320 tokens of WMT16 English-German. The classifier has its own weights.
 //!
 //! A sample is a pair of sentences of 50 tokens each, the maximum kept by the reference training
 //! (`--train-max-length`), as if all were padded to it. Most sentences are shorter and cost
-//! proportionally less.
+//! proportionally less. The tokens of the source are followed by those of the target, from its
+//! start token on; the labels are the following tokens of the target.
 //!
-//! A *step* is one token of a sentence. The LSTM layers are [opaque](crate::Opaque), one for each
-//! chunk of steps: the network can be planned and simulated, but not trained.
+//! Layers are named as the modules of the reference, so that
+//! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`; the embedding is
+//! that of the encoder.
+//!
+//! Labels are smoothed by a tenth. Unlike in the reference, padding is like other tokens: it has an
+//! embedding, recurrences and the attention do not leave it out, and its labels count.
 
-use super::lstm::{Lstm, chunks, elementwise};
 use crate::{
-    Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerTensor, Linear, Opaque, OpaquePass, Shape,
+    AdditiveAttention, Dropout, Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, Recurrence,
+    RecurrentCell, Shape, Slice, SoftmaxCrossEntropy,
 };
 
-const VOCABULARY: usize = 32_320;
-const FEATURES: usize = 1024;
-const POSITIONS: usize = 50;
-/// Number of encoder layers above the bidirectional one, and of decoder layers above the attending
-/// one.
-const UPPER: usize = 3;
-/// Default number of steps in a chunk.
-const STEPS: usize = 10;
-
-/// Returns a layer with `inputs * FEATURES` input features.
-fn layer(inputs: usize) -> Lstm {
-    Lstm { inputs: inputs * FEATURES, cells: FEATURES, projection: None, biases: 2 }
+/// Size of a translation network with the layers of GNMT v2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GnmtSize {
+    /// Number of tokens of both languages.
+    pub vocabulary: usize,
+    /// Number of features of a token, cells of an LSTM layer and units of the attention.
+    pub features: usize,
+    /// Number of tokens of a sentence of each language.
+    pub positions: usize,
 }
 
-/// Builds the network under the given name, in chunks of 10 steps. Its layers fit their inputs, so
-/// that no error is returned.
-pub(super) fn gnmt(name: &str) -> Result<LayerGraph, GraphError> {
-    gnmt_in_chunks(name, STEPS)
-}
+/// Size of the published network.
+pub(super) const SIZE: GnmtSize = GnmtSize { vocabulary: 32_320, features: 1024, positions: 50 };
 
-/// Builds the network under the given name, in chunks of `steps` steps.
+/// Number of layers of the encoder, and of the decoder.
+pub(super) const LAYERS: usize = 4;
+const DROPOUT: f64 = 0.2;
+const LABEL_SMOOTHING: f64 = 0.1;
+
+/// Builds a network under the given name.
 ///
 /// # Errors
-/// [`GraphError::Shape`] if `steps` does not divide 50.
-pub(super) fn gnmt_in_chunks(name: &str, steps: usize) -> Result<LayerGraph, GraphError> {
-    let count = chunks(name, POSITIONS, steps)?;
-    // Source tokens, followed by target tokens.
-    let mut net = LayerGraph::new(name, Shape::features(2 * POSITIONS))?;
-    let embedding = Embedding::new(VOCABULARY, FEATURES);
-    let tokens = net.add("embedding", embedding, [net.input()])?;
-    let encoded = encoder(&mut net, tokens, count, steps)?;
-    let losses = decoder(&mut net, tokens, encoded, count, steps)?;
-    let loss = elementwise("mean", Shape::features(1), count, count + 1).loss(POSITIONS);
-    net.add("loss", loss, losses)?;
+/// [`GraphError::Shape`] if a size is 0 or too large.
+pub(super) fn gnmt(name: &str, size: GnmtSize) -> Result<LayerGraph, GraphError> {
+    let GnmtSize { vocabulary, features, positions } = size;
+    let mut net = LayerGraph::new(name, Shape::features(positions.saturating_mul(2)))?;
+    let tokens = net.add("encoder.embedder", Embedding::new(vocabulary, features), [net.input()])?;
+    let source = net.add("source", Slice { start: 0, length: positions }, [tokens])?;
+    let target = net.add("target", Slice { start: positions, length: positions }, [tokens])?;
+    let encoded = encoder(&mut net, source, features)?;
+    let decoded = decoder(&mut net, [target, encoded], features)?;
+    let scores = net.add("decoder.classifier.classifier", Linear::new(vocabulary), [decoded])?;
+    net.add("loss", SoftmaxCrossEntropy::smoothed(LABEL_SMOOTHING), [scores])?;
     Ok(net)
 }
 
-/// Adds a view of a part of the embedded tokens, which costs nothing.
-fn view(net: &mut LayerGraph, name: String, tokens: LayerId, steps: usize) -> Result<LayerId, GraphError> {
-    net.add(name, Opaque::new("slice", Shape::sequence(steps, FEATURES)), [tokens])
+/// Adds the encoder.
+fn encoder(net: &mut LayerGraph, source: LayerId, features: usize) -> Result<LayerId, GraphError> {
+    let layer = |index: usize| format!("encoder.rnn_layers.{index}");
+    let x = net.add("encoder.dropout.0", Dropout::new(DROPOUT), [source])?;
+    let forward = direction(net, &layer(0), x, features, false)?;
+    let reverse = direction(net, &layer(0), x, features, true)?;
+    let both = net.add(format!("{}.concat", layer(0)), LayerKind::Concat, [forward, reverse])?;
+    let mut x = lstm(net, ["encoder.dropout.1", &layer(1)], both, features)?;
+    for index in 2..LAYERS {
+        let above = lstm(net, [&format!("encoder.dropout.{index}"), &layer(index)], x, features)?;
+        x = net.add(format!("encoder.sum.{index}"), LayerKind::Add, [above, x])?;
+    }
+    Ok(x)
 }
 
-/// Adds the encoder. Returns the layer with the attention keys, both raw and projected.
-fn encoder(net: &mut LayerGraph, tokens: LayerId, count: usize, steps: usize) -> Result<LayerId, GraphError> {
-    let words: Vec<LayerId> = (0..count)
-        .map(|chunk| view(net, format!("source.{chunk}"), tokens, steps))
-        .collect::<Result<_, _>>()?;
-    let (mut forward, mut backward) = (Vec::new(), Vec::new());
-    for (chunk, &words) in words.iter().enumerate().rev() {
-        layer(1).add(net, format!("encoder.0.reverse.{chunk}"), steps, &[words], &mut backward)?;
-    }
-    backward.reverse();
-    let mut upper = vec![Vec::new(); UPPER];
-    for (chunk, &words) in words.iter().enumerate() {
-        let first = layer(1).add(net, format!("encoder.0.{chunk}"), steps, &[words], &mut forward)?;
-        let mut below = vec![first, backward[chunk]];
-        for (index, chunks) in upper.iter_mut().enumerate() {
-            let name = format!("encoder.{}.{chunk}", index + 1);
-            below = vec![layer(below.len()).add(net, name, steps, &below, chunks)?];
-        }
-    }
-    let elements = POSITIONS * FEATURES;
-    let keys =
-        OpaquePass { flops: (2 * elements * FEATURES) as u64, bytes: (4 * 3 * elements) as u64, kernels: 1 };
-    let keys = Opaque::new("attention keys", Shape::sequence(POSITIONS, 2 * FEATURES))
-        .parameters([LayerTensor::new("linear_k", [FEATURES, FEATURES])])
-        .forward(keys)
-        .backward(OpaquePass { flops: 2 * keys.flops, bytes: 2 * keys.bytes, kernels: 2 });
-    net.add("attention.keys", keys, upper.pop().unwrap_or_default())
-}
-
-/// Adds the decoder. Returns the loss of each chunk.
+/// Adds the decoder of the embedded target and of the encoder's outputs.
 fn decoder(
     net: &mut LayerGraph,
-    tokens: LayerId,
-    keys: LayerId,
-    count: usize,
-    steps: usize,
-) -> Result<Vec<LayerId>, GraphError> {
-    let (mut first, mut upper) = (Vec::new(), vec![Vec::new(); UPPER]);
-    let (mut attention, mut classifier) = (None, None);
-    let mut losses = Vec::new();
-    for chunk in 0..count {
-        let words = view(net, format!("target.{chunk}"), tokens, steps)?;
-        let queries = layer(1).add(net, format!("decoder.0.{chunk}"), steps, &[words], &mut first)?;
-        let context =
-            tied(net, format!("attention.{chunk}"), attend(steps), &[queries, keys], &mut attention)?;
-        let mut below = queries;
-        for (index, chunks) in upper.iter_mut().enumerate() {
-            let name = format!("decoder.{}.{chunk}", index + 1);
-            below = layer(2).add(net, name, steps, &[below, context], chunks)?;
-        }
-        let scores =
-            tied(net, format!("classifier.{chunk}"), Linear::new(VOCABULARY), &[below], &mut classifier)?;
-        // Cross entropy with smoothed labels: one pass over the scores for the sum of exponentials
-        // and one for the loss.
-        let elements = steps * VOCABULARY;
-        let entropy = elementwise("cross entropy", Shape::features(1), 5 * elements, 2 * elements);
-        losses.push(net.add(format!("cross_entropy.{chunk}"), entropy, [scores])?);
-    }
-    Ok(losses)
-}
-
-/// Returns the attention of a chunk of the decoder: projection of the queries, scores against all
-/// keys, and the weighted mean of the keys. One kernel computes the scores from queries and keys
-/// without storing their sums (as in NVIDIA's submissions to `MLPerf`).
-fn attend(steps: usize) -> Opaque {
-    let (queries, scores) = (steps * FEATURES, steps * POSITIONS);
-    let (projection, comparison, mean) =
-        (2 * queries * FEATURES, 5 * scores * FEATURES, 2 * scores * FEATURES);
-    let flops = (projection + comparison + mean + 5 * scores) as u64;
-    let bytes = (4 * (4 * queries + 2 * POSITIONS * FEATURES + 5 * scores)) as u64;
-    Opaque::new("attention", Shape::sequence(steps, FEATURES))
-        .parameters([
-            LayerTensor::new("linear_q", [FEATURES, FEATURES]),
-            LayerTensor::new("linear_att", [FEATURES]),
-            LayerTensor::new("normalize_scalar", [1]),
-            LayerTensor::new("normalize_bias", [FEATURES]),
-        ])
-        .forward(OpaquePass { flops, bytes, kernels: 4 })
-        .backward(OpaquePass { flops: 2 * flops, bytes: 2 * bytes, kernels: 8 })
-        .saved_bytes((4 * (queries + scores)) as u64)
-}
-
-/// Adds a layer that shares its parameters with the layer in `owner`, or becomes the owner if there
-/// is none.
-fn tied(
-    net: &mut LayerGraph,
-    name: String,
-    kind: impl Into<LayerKind>,
-    inputs: &[LayerId],
-    owner: &mut Option<LayerId>,
+    [target, encoded]: [LayerId; 2],
+    features: usize,
 ) -> Result<LayerId, GraphError> {
-    if let Some(owner) = *owner {
-        return net.add_tied(name, kind, inputs, owner);
+    let mut x = lstm(net, ["decoder.att_rnn.dropout", "decoder.att_rnn.rnn"], target, features)?;
+    let attention = "decoder.att_rnn.attn";
+    let projection = || Linear::new(features).without_bias();
+    let queries = net.add(format!("{attention}.linear_q"), projection(), [x])?;
+    let keys = net.add(format!("{attention}.linear_k"), projection(), [encoded])?;
+    let context = net.add(attention, AdditiveAttention::normalised(), [queries, keys, encoded])?;
+    for index in 0..LAYERS - 1 {
+        let inputs = net.add(format!("decoder.concat.{index}"), LayerKind::Concat, [x, context])?;
+        let names = [&format!("decoder.dropout.{index}"), &format!("decoder.rnn_layers.{index}")];
+        let above = lstm(net, names.map(String::as_str), inputs, features)?;
+        x = if index == 0 {
+            above
+        } else {
+            net.add(format!("decoder.sum.{index}"), LayerKind::Add, [above, x])?
+        };
     }
-    let added = net.add(name, kind, inputs)?;
-    *owner = Some(added);
-    Ok(added)
+    Ok(x)
+}
+
+/// Adds a dropout and an LSTM layer with these names.
+fn lstm(
+    net: &mut LayerGraph,
+    [dropout, name]: [&str; 2],
+    input: LayerId,
+    features: usize,
+) -> Result<LayerId, GraphError> {
+    let x = net.add(dropout, Dropout::new(DROPOUT), [input])?;
+    direction(net, name, x, features, false)
+}
+
+/// Adds one direction of an LSTM layer.
+fn direction(
+    net: &mut LayerGraph,
+    name: &str,
+    input: LayerId,
+    features: usize,
+    reversed: bool,
+) -> Result<LayerId, GraphError> {
+    let suffix = if reversed { "_reverse" } else { "" };
+    let gates = net.add(format!("{name}.ih_l0{suffix}"), Linear::new(features.saturating_mul(4)), [input])?;
+    let lstm = Recurrence { reversed, ..Recurrence::new(RecurrentCell::Lstm) };
+    net.add(format!("{name}.hh_l0{suffix}"), lstm, [gates])
 }

@@ -48,6 +48,6 @@ pub(super) fn gpt2(name: &str, size: Size) -> Result<LayerGraph, GraphError> {
     }
     x = net.add("norm", block.norm(), [x])?;
     x = net.add_tied("head", Linear::new(VOCABULARY).without_bias(), [x], tokens)?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

@@ -33,7 +33,7 @@ pub(super) fn inception_v3(name: &str) -> Result<LayerGraph, GraphError> {
     x = net.add("dropout", Dropout::new(0.5), [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     x = net.add("fc", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

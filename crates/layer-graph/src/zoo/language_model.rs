@@ -29,6 +29,6 @@ pub(super) fn lstm(name: &str) -> Result<LayerGraph, GraphError> {
     }
     x = net.add("dropout.2", Dropout::new(DROPOUT), [x])?;
     x = net.add("decoder", Linear::new(VOCABULARY), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

@@ -6,9 +6,9 @@
 //! Layers are named as torchvision's modules if it has the network, so that
 //! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
 //!
-//! The LSTM layers of the recurrent networks `gnmt` and `big-lstm`, which are cut into chunks, and
-//! the attention of `swin-t` within windows, are opaque: these networks can be planned and
-//! simulated only.
+//! The LSTM layers of the recurrent networks `gnmt-in-chunks` and `big-lstm`, which are cut into
+//! chunks, and the attention of `swin-t` within windows, are opaque: these networks can be planned
+//! and simulated only. `gnmt` has the same layers as `gnmt-in-chunks`, not cut, and can be trained.
 
 mod alexnet;
 mod bert;
@@ -17,6 +17,7 @@ mod convnext;
 mod digits;
 mod efficientnet;
 mod gnmt;
+mod gnmt_in_chunks;
 mod gpt2;
 mod inception;
 mod language_model;
@@ -29,6 +30,7 @@ mod vgg;
 mod vit;
 
 pub use bert::{BertSize, BertTask};
+pub use gnmt::GnmtSize;
 
 use crate::{GraphError, LayerGraph};
 
@@ -60,7 +62,8 @@ const MODELS: &[(&str, Build)] = &[
     ("bert-base", |name| bert::bert(name, BertSize::Base, bert::POSITIONS, BertTask::QuestionAnswering)),
     ("bert-large", |name| bert::bert(name, BertSize::Large, bert::POSITIONS, BertTask::QuestionAnswering)),
     ("lstm", language_model::lstm),
-    ("gnmt", gnmt::gnmt),
+    ("gnmt", |name| gnmt::gnmt(name, gnmt::SIZE)),
+    ("gnmt-in-chunks", gnmt_in_chunks::gnmt),
     ("big-lstm", big_lstm::big_lstm),
     ("digits-cnn", digits::digits_cnn),
 ];
@@ -129,8 +132,27 @@ pub fn bert(size: BertSize, positions: usize, task: BertTask) -> Result<LayerGra
     bert::bert(&format!("bert-{size_name}-{positions}-{task_name}"), size, positions, task)
 }
 
-/// Builds GNMT v2 as [`model`] does, but with its sentences of 50 tokens split into chunks of
-/// `steps` tokens instead of 10. Each LSTM layer becomes one opaque layer for each chunk.
+/// Builds `gnmt` as [`model`] does, but of another size, with a name such as `gnmt-64x10` for 64
+/// features and sentences of 10 tokens.
+///
+/// ```
+/// use layer_graph::zoo::{self, GnmtSize};
+///
+/// let size = GnmtSize { vocabulary: 32_320, features: 1024, positions: 50 };
+/// let network = zoo::gnmt_of_size(size)?;
+/// assert_eq!(network.parameter_count(), zoo::model("gnmt")?.parameter_count());
+/// assert_eq!(network.name(), "gnmt-1024x50");
+/// # Ok::<(), layer_graph::GraphError>(())
+/// ```
+///
+/// # Errors
+/// [`GraphError::Shape`] if a size is 0 or too large.
+pub fn gnmt_of_size(size: GnmtSize) -> Result<LayerGraph, GraphError> {
+    gnmt::gnmt(&format!("gnmt-{}x{}", size.features, size.positions), size)
+}
+
+/// Builds `gnmt-in-chunks` as [`model`] does, but with its sentences of 50 tokens split into chunks
+/// of `steps` tokens instead of 10. Each LSTM layer becomes one opaque layer for each chunk.
 ///
 /// Shorter chunks keep more GPUs busy at the same time, but each chunk has its own kernel launches
 /// and reads all parameters again.
@@ -138,7 +160,7 @@ pub fn bert(size: BertSize, positions: usize, task: BertTask) -> Result<LayerGra
 /// ```
 /// use layer_graph::zoo;
 ///
-/// assert_eq!(zoo::gnmt_in_chunks(10)?, zoo::model("gnmt")?);
+/// assert_eq!(zoo::gnmt_in_chunks(10)?, zoo::model("gnmt-in-chunks")?);
 /// assert_eq!(zoo::gnmt_in_chunks(5)?.parameter_count(), zoo::model("gnmt")?.parameter_count());
 /// assert!(zoo::gnmt_in_chunks(7).is_err());
 /// # Ok::<(), layer_graph::GraphError>(())
@@ -147,7 +169,7 @@ pub fn bert(size: BertSize, positions: usize, task: BertTask) -> Result<LayerGra
 /// # Errors
 /// [`GraphError::Shape`] if `steps` does not divide 50.
 pub fn gnmt_in_chunks(steps: usize) -> Result<LayerGraph, GraphError> {
-    gnmt::gnmt_in_chunks("gnmt", steps)
+    gnmt_in_chunks::gnmt_in_chunks("gnmt-in-chunks", steps)
 }
 
 /// Builds `big-lstm` as [`model`] does, but with its sequences of 20 words split into chunks of

@@ -61,7 +61,7 @@ pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphErr
     x = net.add("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     x = net.add("fc", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

@@ -57,7 +57,7 @@ pub(super) fn swin_t(name: &str) -> Result<LayerGraph, GraphError> {
     x = net.add("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     x = net.add("head", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 

@@ -38,6 +38,6 @@ pub(super) fn vgg(name: &str, blocks: &[usize; 5]) -> Result<LayerGraph, GraphEr
         x = net.add(format!("classifier.{}", first + 2), Dropout::new(0.5), [x])?;
     }
     x = net.add("classifier.6", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

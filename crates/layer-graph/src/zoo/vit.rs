@@ -35,6 +35,6 @@ pub(super) fn vit_b_16(name: &str) -> Result<LayerGraph, GraphError> {
     x = net.add("encoder.ln", block.norm(), [x])?;
     x = net.add("encoder.select", Select { index: 0 }, [x])?;
     x = net.add("heads.head", Linear::new(1000), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }

@@ -2,7 +2,7 @@
 
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, GroupNorm, LayerGraph, LayerId, LayerKind,
-    LeakyRelu, Opaque, Pad, Pool2d, Shape,
+    LeakyRelu, Opaque, Pad, Pool2d, Shape, SoftmaxCrossEntropy,
 };
 use proptest::prelude::*;
 
@@ -69,7 +69,9 @@ fn misfit_errors_name_the_layer() {
         (BatchNorm { epsilon: 0.0, momentum: 0.1 }.into(), "epsilon"),
         (GroupNorm::new(2).into(), "2 groups do not divide 3 channels"),
         (GroupNorm { groups: 3, epsilon: -1.0 }.into(), "needs epsilon > 0"),
-        (LayerKind::SoftmaxCrossEntropy, "class scores"),
+        (LayerKind::CROSS_ENTROPY, "class scores"),
+        (SoftmaxCrossEntropy::ignoring(i32::MIN).into(), "at most 2^24"),
+        (SoftmaxCrossEntropy::smoothed(1.5).into(), "label smoothing 1.5 is not in 0..=1"),
         (LayerKind::Add, "at least two"),
         (LayerKind::Multiply, "takes two"),
         (LayerKind::Input, "no inputs"),

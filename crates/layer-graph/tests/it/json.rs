@@ -1,6 +1,8 @@
 //! Tests of the `graph` file format.
 
-use layer_graph::{GraphError, LayerGraph, LayerTensor, Opaque, OpaquePass, Shape, zoo};
+use layer_graph::{
+    GraphError, LayerGraph, LayerTensor, Opaque, OpaquePass, Recurrence, RecurrentCell, Shape, zoo,
+};
 
 #[test]
 fn every_model_round_trips_through_json() {
@@ -20,6 +22,56 @@ fn documented_format_is_accepted() {
         {"name": "loss", "inputs": ["fc"], "op": "softmax_cross_entropy"}]}"#;
     let net = LayerGraph::from_json(text).unwrap();
     assert_eq!(net.parameter_count(), 4 * 9 + 4 + 256 * 10 + 10);
+}
+
+/// A cross entropy without options is a name alone, with or without label smoothing of 0 in the
+/// document.
+#[test]
+fn options_of_cross_entropies_may_be_omitted() {
+    let text = |op: &str| {
+        format!(
+            r#"{{"schema": "deeppool/graph/v1", "name": "net", "input": [4], "layers": [
+            {{"name": "loss", "inputs": ["input"], "op": {op}}}]}}"#
+        )
+    };
+    let read = |op: &str| LayerGraph::from_json(&text(op));
+    let plain = read(r#""softmax_cross_entropy""#).unwrap();
+    assert_eq!(read(r#"{"softmax_cross_entropy": {}}"#).unwrap(), plain);
+    assert!(plain.to_json().contains(r#""op": "softmax_cross_entropy""#));
+    for options in [r#"{"label_smoothing": 0.1}"#, r#"{"ignored_label": -100}"#] {
+        let network = read(&format!(r#"{{"softmax_cross_entropy": {options}}}"#)).unwrap();
+        assert_ne!(network, plain);
+        assert_eq!(LayerGraph::from_json(&network.to_json()).unwrap(), network);
+    }
+    for (op, expected) in [
+        (r#"{"softmax_cross_entropy": {"smoothing": 0.1}}"#, "`layers[0].op.softmax_cross_entropy"),
+        (r#"{"softmax_cross_entropy": {"label_smoothing": -0.1}}"#, "label smoothing -0.1"),
+        (r#"{"relu": null, "softmax_cross_entropy": {}}"#, "layers[0].op"),
+        (r#""softmax_entropy""#, "unknown variant `softmax_entropy`, expected one of"),
+        (r#""linear""#, "layers[0].op"),
+        ("7", "the name of a kind of layer"),
+    ] {
+        let error = read(op).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn recurrences_without_a_direction_are_forward() {
+    let text = r#"{"schema": "deeppool/graph/v1", "name": "gru", "input": [5, 6], "layers": [
+        {"name": "gru", "op": {"recurrence": {"cell": "gru", "bias": true}}, "inputs": ["input"]}]}"#;
+    let forward = LayerGraph::from_json(text).unwrap();
+    assert!(!forward.to_json().contains("reversed"));
+    let mut expected = LayerGraph::new("gru", Shape::sequence(5, 6)).unwrap();
+    let rule = Recurrence::new(RecurrentCell::Gru);
+    expected.add("gru", rule.clone(), [expected.input()]).unwrap();
+    assert_eq!(forward, expected);
+
+    let reversed = LayerGraph::from_json(&text.replace("true", "true, \"reversed\": true")).unwrap();
+    assert_eq!(LayerGraph::from_json(&reversed.to_json()).unwrap(), reversed);
+    let mut expected = LayerGraph::new("gru", Shape::sequence(5, 6)).unwrap();
+    expected.add("gru", rule.reversed(), [expected.input()]).unwrap();
+    assert_eq!(reversed, expected);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! weight tying.
 
 use layer_graph::{
-    AttentionSizes, Division, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, LayerTensor,
-    Linear, LinearBiases, MultiHeadAttention, NetworkSplits, Permute, Pool2d, PositionEmbedding, Recurrence,
-    RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape,
-    Slice, Split,
+    AdditiveAttention, AdditiveSizes, AttentionSizes, Division, Embedding, ExpertActivation, GraphError,
+    Layer, LayerGraph, LayerKind, LayerNorm, LayerTensor, Linear, LinearBiases, MixtureOfExperts,
+    MultiHeadAttention, NetworkSplits, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
+    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, Split,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -22,7 +22,7 @@ fn language_model() -> Result<LayerGraph, GraphError> {
     let x = net.add("projection", Linear::new(18), [x])?;
     let x = net.add("attention", MultiHeadAttention::new(2, true), [x])?;
     let x = net.add_tied("head", Linear::new(11).without_bias(), [x], embedding)?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
     Ok(net)
 }
 
@@ -44,7 +44,7 @@ fn language_model_shapes_are_inferred() {
 
 /// Returns a network with an attention of queries, keys and values of these numbers of positions
 /// and features, or the error.
-fn three_inputs(attention: MultiHeadAttention, shapes: [[usize; 2]; 3]) -> Result<LayerGraph, GraphError> {
+fn three_inputs(attention: impl Into<LayerKind>, shapes: [[usize; 2]; 3]) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("net", Shape::features(3))?;
     let inputs = shapes.map(|[positions, features]| {
         let flat = net.add(format!("{}", net.len()), Linear::new(positions * features), [net.input()])?;
@@ -77,6 +77,34 @@ fn attention_of_three_inputs_has_the_shape_of_its_queries() {
         let layer = net.layer(net.find("attention").unwrap());
         assert_eq!(layer.forward_flops(), 4 * (2 * 2 * 5 * keys * 3) + 5 * 4 * 5 * keys, "{window}");
         assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+    }
+}
+
+#[test]
+fn additive_attention_has_positions_of_its_queries_and_features_of_its_values() {
+    for (attention, parameters) in [(AdditiveAttention::new(), 6), (AdditiveAttention::normalised(), 13)] {
+        let net = three_inputs(attention.clone(), [[5, 6], [7, 6], [7, 4]]).unwrap();
+        assert_eq!(dims(&net, "attention"), [5, 4]);
+        let layer = net.layer(net.find("attention").unwrap());
+        assert_eq!(layer.parameter_count(), parameters);
+        // For each of 5x7 pairs: 13 operations for each unit, a softmax, and 4 features.
+        assert_eq!(layer.forward_flops(), 5 * 7 * (13 * 6 + 5 + 2 * 4));
+        assert_eq!(layer.backward_flops(), 2 * layer.forward_flops());
+        let expected = AdditiveSizes { positions: 5, key_positions: 7, units: 6, features: 4 };
+        assert_eq!(attention.sizes(layer.input_shapes()), Some(expected));
+        assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+        let splits = NetworkSplits::new(&net);
+        assert_eq!(splits.splits(net.find("attention").unwrap()), [Split::Copies]);
+    }
+    for shapes in [[[5, 6], [7, 5], [7, 4]], [[5, 6], [7, 6], [5, 4]]] {
+        let error = three_inputs(AdditiveAttention::new(), shapes).unwrap_err().to_string();
+        assert!(error.contains("`attention`") && error.contains("units"), "{error}");
+    }
+    let mut net = LayerGraph::new("net", Shape::features(3)).unwrap();
+    for (inputs, expected) in [(2, "three inputs"), (3, "needs a sequence")] {
+        let inputs = vec![net.input(); inputs];
+        let error = net.add("attention", AdditiveAttention::new(), inputs).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }
 
@@ -239,6 +267,23 @@ fn invalid_sequence_layers_are_rejected() {
 }
 
 #[test]
+fn features_of_vectors_and_sequences_are_concatenated() {
+    let joined = |first: Shape, features: usize| {
+        let mut net = LayerGraph::new("net", first).unwrap();
+        let other = net.add("other", Linear::new(features), [net.input()]).unwrap();
+        let both = net.add("both", LayerKind::Concat, [net.input(), other])?;
+        Ok::<_, GraphError>(net.layer(both).output_shape().clone())
+    };
+    assert_eq!(joined(Shape::features(3), 4).unwrap(), Shape::features(7));
+    assert_eq!(joined(Shape::sequence(5, 3), 4).unwrap(), Shape::sequence(5, 7));
+    assert!(joined(Shape::new([2, 2, 2, 3]), 4).is_err());
+    let mut net = LayerGraph::new("net", Shape::sequence(4, 3)).unwrap();
+    let shorter = net.add("shorter", Slice { start: 1, length: 3 }, [net.input()]).unwrap();
+    let error = net.add("both", LayerKind::Concat, [net.input(), shorter]).unwrap_err().to_string();
+    assert!(error.contains("sequences of different lengths, 4x3 and 3x3"), "{error}");
+}
+
+#[test]
 fn recurrent_layers_have_the_parameters_and_costs_of_pytorchs_modules() {
     // Of `torch.nn.LSTM(6, 8)` and `torch.nn.GRU(6, 8, bias=False)`, over five positions.
     for (cell, bias, parameters, others) in [
@@ -249,7 +294,7 @@ fn recurrent_layers_have_the_parameters_and_costs_of_pytorchs_modules() {
         let gates = cell.gates() * 8;
         let products = if bias { Linear::new(gates) } else { Linear::new(gates).without_bias() };
         let input = net.add("rnn.ih_l0", products, [net.input()]).unwrap();
-        let output = net.add("rnn.hh_l0", Recurrence { cell, bias }, [input]).unwrap();
+        let output = net.add("rnn.hh_l0", Recurrence { bias, ..Recurrence::new(cell) }, [input]).unwrap();
         let layer = net.layer(output);
         assert_eq!(layer.output_shape(), &Shape::sequence(5, 8));
         assert_eq!(net.parameter_count(), parameters);
@@ -263,6 +308,82 @@ fn recurrent_layers_have_the_parameters_and_costs_of_pytorchs_modules() {
         let expected = ["rnn.weight_hh_l0", "rnn.bias_hh_l0"];
         assert_eq!(names(output), expected[..layer.parameters().len()]);
         assert_eq!(names(input)[0], "rnn.weight_ih_l0");
+    }
+}
+
+/// Adds a router and a mixture of experts to a sequence of ten positions of six features.
+fn mixture(rule: MixtureOfExperts, scores: usize) -> Result<LayerGraph, GraphError> {
+    let mut net = LayerGraph::new("net", Shape::sequence(10, 6))?;
+    let x = net.add("norm", RmsNorm::new(1e-5), [net.input()])?;
+    let scores = net.add("gate", Linear::new(scores).without_bias(), [x])?;
+    net.add("experts", rule, [x, scores])?;
+    Ok(net)
+}
+
+#[test]
+fn mixtures_of_experts_have_the_parameters_of_all_and_the_operations_of_the_chosen() {
+    let layer = |rule: MixtureOfExperts| {
+        let net = mixture(rule.clone(), 4).unwrap();
+        assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+        net.layer(net.find("experts").unwrap()).clone()
+    };
+    let rule = MixtureOfExperts::new(4, 2, 5);
+    let gated = layer(rule.clone());
+    assert_eq!(gated.output_shape(), &Shape::sequence(10, 6));
+    let names = |layer: &Layer| {
+        layer
+            .parameters()
+            .into_iter()
+            .map(|tensor| (tensor.name.to_string(), tensor.dims))
+            .collect::<Vec<_>>()
+    };
+    let down = || ("down_proj".into(), vec![4, 6, 5]);
+    assert_eq!(names(&gated), [("gate_up_proj".into(), vec![4, 10, 6]), down()]);
+    // Of a pair: three products, the activation, the product with the gate, and the weighted sum.
+    let softmax = 5 * 10 * 4;
+    assert_eq!(gated.forward_flops(), softmax + 20 * (3 * 2 * 6 * 5 + 11 * 5 + 2 * 6));
+    assert_eq!(gated.backward_flops(), 2 * gated.forward_flops());
+    let plain = MixtureOfExperts { gated: false, activation: ExpertActivation::Relu, ..rule.clone() };
+    let plain = layer(plain);
+    assert_eq!(names(&plain), [("up_proj".into(), vec![4, 5, 6]), down()]);
+    assert_eq!(plain.forward_flops(), softmax + 20 * (2 * 2 * 6 * 5 + 5 + 2 * 6));
+    // At most three positions for each of four experts.
+    let limited = layer(rule.clone().with_capacity(3));
+    assert_eq!(limited.forward_flops(), softmax + 12 * (3 * 2 * 6 * 5 + 11 * 5 + 2 * 6));
+    assert_eq!(layer(rule.with_capacity(9)).forward_flops(), gated.forward_flops());
+}
+
+#[test]
+fn mixtures_of_experts_are_split_by_positions_without_a_limit() {
+    let rule = MixtureOfExperts::new(4, 2, 5);
+    for (rule, splits) in
+        [(rule.clone(), vec![Split::Copies, Split::Positions]), (rule.with_capacity(3), vec![Split::Copies])]
+    {
+        let net = mixture(rule, 4).unwrap();
+        let id = net.find("experts").unwrap();
+        let possible = NetworkSplits::new(&net);
+        assert_eq!(possible.splits(id), splits);
+        if splits.contains(&Split::Positions) {
+            let part = possible.part(id, Division { split: Split::Positions, parts: 3 }, 0).unwrap();
+            assert_eq!(part.layer.input_shapes(), [Shape::sequence(4, 6), Shape::sequence(4, 4)]);
+            assert_eq!(part.layer.parameters(), net.layer(id).parameters());
+        }
+    }
+}
+
+#[test]
+fn mixtures_of_experts_that_do_not_fit_are_refused() {
+    let rule = || MixtureOfExperts::new(4, 2, 5);
+    for (rule, scores, expected) in [
+        (MixtureOfExperts { chosen: 5, ..rule() }, 4, "cannot choose 5 of 4 experts"),
+        (MixtureOfExperts { chosen: 0, ..rule() }, 4, "cannot choose 0 of 4 experts"),
+        (MixtureOfExperts { width: 0, ..rule() }, 4, "at least 1"),
+        (rule().with_capacity(0), 4, "at least 1"),
+        (rule(), 3, "the scores of 4 experts, got 10x6 and 10x3"),
+        (MixtureOfExperts { width: usize::MAX / 2, ..rule() }, 4, "too many parameters"),
+    ] {
+        let error = mixture(rule, scores).unwrap_err().to_string();
+        assert!(error.contains("`experts`") && error.contains(expected), "{error}");
     }
 }
 

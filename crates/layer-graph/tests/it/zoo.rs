@@ -1,6 +1,7 @@
 //! Models of the zoo compared with published figures.
 
-use layer_graph::{LayerGraph, LayerKind, Shape, zoo};
+use layer_graph::zoo::{self, GnmtSize};
+use layer_graph::{LayerGraph, LayerKind, Shape};
 
 #[test]
 fn parameter_counts_match_publications() {
@@ -33,6 +34,7 @@ fn parameter_counts_match_publications() {
         // Its tensors are listed in a test of the distributed optimizer of NVIDIA's Apex ("MLPerf
         // GNMT").
         ("gnmt", 160_671_297),
+        ("gnmt-in-chunks", 160_671_297),
     ];
     for (name, parameters) in published {
         assert_eq!(zoo::model(name).unwrap().parameter_count(), parameters, "{name}");
@@ -133,8 +135,39 @@ fn gnmt_flops_follow_from_its_parameters() {
     let tokens = 50_u64;
     let products = 2 * (160_671_297 - 32_320 * 1024 - 32_320) * tokens;
     let scores = 7 * tokens * tokens * 1024;
-    let ratio = zoo::model("gnmt").unwrap().forward_flops() as f64 / (products + scores) as f64;
-    assert!((ratio - 1.0).abs() < 0.01, "{ratio}");
+    for name in ["gnmt", "gnmt-in-chunks"] {
+        let ratio = zoo::model(name).unwrap().forward_flops() as f64 / (products + scores) as f64;
+        assert!((ratio - 1.0).abs() < 0.01, "{name}: {ratio}");
+    }
+}
+
+#[test]
+fn gnmt_has_engines_for_all_layers() {
+    let net = zoo::model("gnmt").unwrap();
+    assert_eq!(net.opaque_layers().count(), 0);
+    // As in the reference's `state_dict`.
+    let keys: Vec<String> = net
+        .computing_layers()
+        .flat_map(|(_, layer)| layer.parameters().into_iter().map(|tensor| layer.tensor_name(&tensor)))
+        .collect();
+    assert_eq!(keys.len(), 1 + 9 * 4 + 2 + 3 + 2);
+    for key in [
+        "encoder.rnn_layers.0.weight_ih_l0_reverse",
+        "encoder.rnn_layers.3.bias_hh_l0",
+        "decoder.att_rnn.rnn.weight_hh_l0",
+        "decoder.att_rnn.attn.linear_q.weight",
+        "decoder.att_rnn.attn.linear_att",
+        "decoder.att_rnn.attn.normalize_scalar",
+        "decoder.classifier.classifier.bias",
+    ] {
+        assert!(keys.iter().any(|found| found == key), "{key}: {keys:?}");
+    }
+    let dropouts = net.layers().filter(|(_, layer)| matches!(layer.kind(), LayerKind::Dropout(_)));
+    assert_eq!(dropouts.count(), 8);
+    for size in [0, usize::MAX] {
+        let size = GnmtSize { vocabulary: 9, features: size, positions: 3 };
+        assert!(zoo::gnmt_of_size(size).is_err(), "{size:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use layer_graph::{Layer, LayerKind, Scale};
 
 use super::Direction;
+use super::roofline::moved_by_experts;
 use super::term::{Part, Product, Term, WindowPart};
 use crate::Gpu;
 
@@ -138,6 +139,26 @@ impl Demand {
                 let moved = input + saved + 2.0 * output;
                 self.add_sequence(layer, pass, kernels as f64, samples * flops as f64, moved);
             }
+            // All experts' parameters are read.
+            LayerKind::MixtureOfExperts(rule) => {
+                let (kernels, flops) =
+                    if backward { (6.0, layer.backward_flops()) } else { (4.0, layer.forward_flops()) };
+                let between = samples * moved_by_experts(layer, rule) / 1e6;
+                let moved = (input + output + between) * if backward { 2.0 } else { 1.0 };
+                self.add_sequence(layer, pass, kernels, samples * flops as f64, moved);
+            }
+            // The scores with their softmax, and the mean of the values. Backward, the gradients of
+            // the weights, of the scores with those of queries and keys, of the values and of the
+            // parameters.
+            LayerKind::AdditiveAttention(attention) => {
+                let Some(sizes) = attention.sizes(layer.input_shapes()) else { return };
+                let kernels = if backward { 4.0 } else { 2.0 };
+                let flops = if backward { layer.backward_flops() } else { layer.forward_flops() };
+                // Inputs and output, or their gradients, too; the weights are written and read.
+                let weights = samples * megabytes(4 * sizes.weights() as u64);
+                let moved = (input + output + 2.0 * weights) * if backward { 2.0 } else { 1.0 };
+                self.add_sequence(layer, pass, kernels, samples * flops as f64, moved);
+            }
             // An opaque layer runs several operations in sequence, each bound by arithmetic or by
             // memory; their times add up.
             LayerKind::Opaque(opaque) => {
@@ -154,9 +175,9 @@ impl Demand {
                     | LayerKind::RmsNorm(_)
                     | LayerKind::GroupNorm(_)
                     | LayerKind::LocalResponseNorm(_) => Term::Normalisation(pass),
-                    LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy | LayerKind::ElementwiseLoss(_) => {
-                        Term::Function(pass)
-                    }
+                    LayerKind::Softmax
+                    | LayerKind::SoftmaxCrossEntropy(_)
+                    | LayerKind::ElementwiseLoss(_) => Term::Function(pass),
                     kind if kind.is_smooth_activation() => Term::Function(pass),
                     _ => Term::Stream(pass),
                 };
@@ -262,7 +283,7 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         LayerKind::PositionEmbedding(_) if backward => 2.0 * output + parameters,
         LayerKind::AdaptiveAvgPool2d(_) if output <= input => input,
         // The probabilities are saved for the backward pass, which converts them to the gradient.
-        LayerKind::SoftmaxCrossEntropy => {
+        LayerKind::SoftmaxCrossEntropy(_) => {
             if backward {
                 2.0 * input
             } else {

@@ -12,8 +12,8 @@ const OTHER: f32 = 2.0;
 /// Score of a module without operators of a known kind, which may compute any layer.
 const ANY: f32 = 0.5;
 
-/// Score of an operator of a submodule that computes an opaque layer or an attention, which have
-/// operators of any kind.
+/// Score of an operator of a submodule that computes an opaque layer, an attention or a mixture of
+/// experts, which have operators of any kind.
 const COMPOSITE: f32 = 0.25;
 
 /// Score of a layer that is computed by at least one operator.
@@ -137,10 +137,11 @@ fn score(unit: &Unit, layer: &Target<'_>, is_certain: bool) -> f32 {
         false => 0.0,
     });
     let by_operator = by_operator.fold(0.0, f32::max);
-    let is_opaque = matches!(layer.kind, LayerKind::Opaque(_));
-    let is_composite = is_opaque || matches!(layer.kind, LayerKind::MultiHeadAttention(_));
+    let is_any = matches!(layer.kind, LayerKind::Opaque(_) | LayerKind::MixtureOfExperts(_));
+    let is_composite =
+        is_any || matches!(layer.kind, LayerKind::MultiHeadAttention(_) | LayerKind::AdditiveAttention(_));
     let has_product = unit.names.iter().any(|name| is_product(name));
-    let may_be = is_opaque || !has_product && !is_of_product(layer.kind);
+    let may_be = is_any || !has_product && !is_of_product(layer.kind);
     if by_operator > 0.0 {
         by_operator
     } else if unit.is_module && (is_certain || may_be) {

@@ -46,6 +46,11 @@ pub(super) fn initial_data(layer: &Layer, role: Role, samples: usize) -> Option<
                 LayerKind::ElementwiseLoss(_) => 2,
                 _ => layer.input_shapes().first().map_or(1, layer_graph::Shape::innermost),
             };
+            if layer.ignored_label().is_some() {
+                // The labels of a sample, then its weight.
+                let labels = (0..layer.label_count()).map(|position| (position % classes) as f64);
+                return Some(InitialData { elements, period: labels.chain([1.0]).collect() });
+            }
             Some(cycle(elements, |stream| stream.below(classes) as f64))
         }
         // The loss of training is the mean over the batch.

@@ -26,7 +26,7 @@ fn network() -> LayerGraph {
     add("fc1", Linear::new(16).into());
     add("relu2", LayerKind::Relu);
     add("fc2", Linear::new(10).into());
-    add("loss", LayerKind::SoftmaxCrossEntropy);
+    add("loss", LayerKind::CROSS_ENTROPY);
     net
 }
 

@@ -16,7 +16,7 @@ fn network() -> LayerGraph {
     let again = network.add("act.2", LayerKind::Relu, [relu]).unwrap();
     let flat = network.add("flatten", LayerKind::Flatten, [again]).unwrap();
     let scores = network.add("fc", Linear::new(5), [flat]).unwrap();
-    network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    network.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     network
 }
 
@@ -276,7 +276,7 @@ fn traces_without_names_or_of_other_networks_are_errors() {
     let mut smaller = LayerGraph::new("smaller", Shape::image(3, 8, 8)).unwrap();
     let flat = smaller.add("flatten", LayerKind::Flatten, [smaller.input()]).unwrap();
     let scores = smaller.add("fc", Linear::new(5), [flat]).unwrap();
-    smaller.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    smaller.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     let error = trace.for_network(&smaller).unwrap_err().to_string();
     assert!(error.ends_with("1 operators are of none of its layers, such as `conv2d`"), "{error}");
 

@@ -17,7 +17,7 @@ fn main() -> Result<(), GraphError> {
     let x = net.add("fc2", Linear::new(84), [x])?;
     let x = net.add("relu4", LayerKind::Relu, [x])?;
     let x = net.add("fc3", Linear::new(10), [x])?;
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    net.add("loss", LayerKind::CROSS_ENTROPY, [x])?;
 
     for (_, layer) in net.layers() {
         let shape = layer.output_shape().dims();

@@ -208,7 +208,7 @@ fn value(record: &str) -> (Dtype, Vec<u8>) {
 fn two_classes() -> Result<LayerGraph, layer_graph::GraphError> {
     let mut network = LayerGraph::new("net", Shape::features(1))?;
     let scores = network.add("fc", Linear::new(2), [network.input()])?;
-    network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores])?;
+    network.add("loss", LayerKind::CROSS_ENTROPY, [scores])?;
     Ok(network)
 }
 

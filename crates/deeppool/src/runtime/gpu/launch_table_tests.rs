@@ -31,7 +31,7 @@ fn network() -> LayerGraph {
     let relu = net.add("relu", LayerKind::Relu, [conv]).unwrap();
     let flat = net.add("flatten", LayerKind::Flatten, [relu]).unwrap();
     let scores = net.add("scores", Linear::new(10), [flat]).unwrap();
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
     net
 }
 

@@ -55,8 +55,6 @@ impl ConvPass {
 #[derive(Debug)]
 pub(super) struct Convolution<T: 'static> {
     geometry: Geometry,
-    /// Whether `geometry` is that of the convolution of a transposed one.
-    is_transposed: bool,
     pass: ConvPass,
     workers: Workers,
     /// Correlations that compute the output, or the input gradient from the output gradient: one
@@ -70,17 +68,12 @@ impl<T: Real> Convolution<T> {
     /// Creates a pass over `samples` samples with the fastest vector instructions that the
     /// processor supports.
     pub(super) fn new(geometry: Geometry, samples: usize, pass: ConvPass, workers: &Workers) -> Self {
-        Self::with_kernels(T::kernels()[0], (geometry, false), samples, pass, workers)
-    }
-
-    /// Creates a pass of a transposed convolution, as [`new`](Self::new) does.
-    pub(super) fn transposed(geometry: Geometry, samples: usize, pass: ConvPass, workers: &Workers) -> Self {
-        Self::with_kernels(T::kernels()[0], (geometry, true), samples, pass, workers)
+        Self::with_kernels(T::kernels()[0], geometry, samples, pass, workers)
     }
 
     fn with_kernels(
         kernels: &'static Kernels<T>,
-        (geometry, is_transposed): (Geometry, bool),
+        geometry: Geometry,
         samples: usize,
         pass: ConvPass,
         workers: &Workers,
@@ -88,7 +81,7 @@ impl<T: Real> Convolution<T> {
         let Geometry { groups, channels, filters, .. } = geometry;
         let (stencils, order, [rows, summed]) = match pass {
             ConvPass::BackwardParameters => (Vec::new(), WeightOrder::RowsSecond, [0, 0]),
-            _ if (pass == ConvPass::Forward) != is_transposed => {
+            _ if (pass == ConvPass::Forward) != geometry.is_transposed => {
                 (vec![geometry.forward()], WeightOrder::RowsFirst, [filters, channels])
             }
             _ => (geometry.backward(), WeightOrder::RowsSecond, [channels, filters]),
@@ -104,15 +97,7 @@ impl<T: Real> Convolution<T> {
             WeightGradient::new(kernels, geometry.forward(), sizes, samples, workers)
         });
         let workspaces = (0..workers.threads()).map(|_| CorrelationWorkspace::new(&correlations)).collect();
-        Self {
-            geometry,
-            is_transposed,
-            pass,
-            workers: workers.clone(),
-            correlations,
-            workspaces,
-            weight_gradient,
-        }
+        Self { geometry, pass, workers: workers.clone(), correlations, workspaces, weight_gradient }
     }
 
     /// Overwrites the target with the results of all stencils.
@@ -126,7 +111,7 @@ impl<T: Real> Convolution<T> {
     fn parameter_gradient(&mut self, input: &[T], output_gradient: &[T], gradient: &mut [T]) {
         let (weights, bias) = gradient.split_at_mut(self.geometry.weight_elements());
         let (image, windows) = (self.geometry.image, self.geometry.output);
-        let (images, of_windows, [height, width]) = if self.is_transposed {
+        let (images, of_windows, [height, width]) = if self.geometry.is_transposed {
             (output_gradient, input, image)
         } else {
             (input, output_gradient, windows)

@@ -25,22 +25,24 @@ pub(in super::super) struct Geometry {
     stride: [usize; 2],
     padding: [usize; 2],
     dilation: [usize; 2],
+    /// Whether the layer is a transposed convolution: its output is the input gradient of this one.
+    pub(super) is_transposed: bool,
 }
 
 impl Geometry {
     /// Returns the sizes of a convolution layer, or `None` if its shapes are not images.
     pub(in super::super) fn new(layer: &Layer, conv: &Conv2d) -> Option<Self> {
-        Self::between(layer.input_shapes().first()?, layer.output_shape(), conv)
+        Self::between(layer.input_shapes().first()?, layer.output_shape(), conv, false)
     }
 
     /// Returns the sizes of the convolution whose input gradient is the output of a transposed
     /// one, or `None` if its shapes are not images.
     pub(in super::super) fn transposed(layer: &Layer, conv: &ConvTranspose2d) -> Option<Self> {
         let input = layer.input_shapes().first()?;
-        Self::between(layer.output_shape(), input, &conv.transposed(input.dims()[0]))
+        Self::between(layer.output_shape(), input, &conv.transposed(input.dims()[0]), true)
     }
 
-    fn between(input: &Shape, output: &Shape, conv: &Conv2d) -> Option<Self> {
+    fn between(input: &Shape, output: &Shape, conv: &Conv2d, is_transposed: bool) -> Option<Self> {
         let (channels, height, width) = input.as_image()?;
         let (out_channels, out_height, out_width) = output.as_image()?;
         Some(Self {
@@ -53,6 +55,7 @@ impl Geometry {
             stride: conv.stride,
             padding: conv.padding,
             dilation: conv.dilation,
+            is_transposed,
         })
     }
 

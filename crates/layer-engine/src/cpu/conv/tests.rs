@@ -122,9 +122,8 @@ fn conv_matches_definition_on_every_instruction_set() {
         for kernels in f32::kernels() {
             for threads in [1, 3] {
                 let workers = Workers::pool(threads).expect("threads");
-                let kernel = |pass| {
-                    Convolution::with_kernels(kernels, (geometry.clone(), false), samples, pass, &workers)
-                };
+                let kernel =
+                    |pass| Convolution::with_kernels(kernels, geometry.clone(), samples, pass, &workers);
                 let mut y = vec![f32::NAN; output.len()];
                 let mut dx = vec![f32::NAN; input.len()];
                 let mut dw = vec![f32::NAN; parameters.len()];

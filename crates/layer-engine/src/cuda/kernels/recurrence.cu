@@ -1,5 +1,5 @@
-// Recurrences of LSTMs and GRUs. A step is a position of a sequence. A block computes all steps of
-// SAMPLES samples, which do not depend on other samples.
+// Recurrences of LSTMs and GRUs. A step computes a position of a sequence. A block computes all
+// steps of SAMPLES samples, which do not depend on other samples.
 #include "basics.cuh"
 
 #define SAMPLES 4
@@ -7,20 +7,27 @@
 // Sizes of the operands.
 struct Sizes {
     u32 samples, positions, width;
-    // Number of steps whose gates and memory are kept: all, or one.
-    u32 steps;
+    // Number of positions whose gates and memory are kept: all, or one.
+    u32 slots;
+    // Whether the steps go from the last position to the first.
+    u32 reversed;
 
     // Number of samples of a block.
     __device__ __forceinline__ u32 count() const { return min(SAMPLES, samples - blockIdx.x * SAMPLES); }
 
-    // Index of a step of a sample of the block.
-    __device__ __forceinline__ u32 row(u32 sample, u32 step) const {
-        return (blockIdx.x * SAMPLES + sample) * positions + step;
+    // Position of a step.
+    __device__ __forceinline__ u32 position(u32 step) const {
+        return reversed != 0 ? positions - 1 - step : step;
     }
 
-    // Index of a kept step of a sample of the block.
+    // Index of the position of a step of a sample of the block.
+    __device__ __forceinline__ u32 row(u32 sample, u32 step) const {
+        return (blockIdx.x * SAMPLES + sample) * positions + position(step);
+    }
+
+    // Index of what is kept of a step of a sample of the block.
     __device__ __forceinline__ u32 kept(u32 sample, u32 step) const {
-        return (blockIdx.x * SAMPLES + sample) * steps + step % steps;
+        return (blockIdx.x * SAMPLES + sample) * slots + position(step) % slots;
     }
 };
 
@@ -153,8 +160,9 @@ __device__ __forceinline__ void gradient(const Sizes& sizes, const real* __restr
             const u32 sample = i / width, unit = i % width, row = sizes.row(sample, step);
             float memory = 0, state = 0;
             if (step > 0) {
-                state = y[(row - 1) * width + unit];
-                memory = kept[((row - 1) * Cell::KEPT + Cell::KEPT - 1) * width + unit];
+                const u32 last = sizes.row(sample, step - 1);
+                state = y[last * width + unit];
+                memory = kept[(last * Cell::KEPT + Cell::KEPT - 1) * width + unit];
             }
             float* own = carried + sample * 2 * width + unit;
             const float* here = kept + row * Cell::KEPT * width + unit;

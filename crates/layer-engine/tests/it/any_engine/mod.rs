@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use layer_engine::{
     Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Real, Role, Shard, Signature, Storage,
 };
-use layer_graph::{Layer, LayerGraph, LayerKind, Shape};
+use layer_graph::{Layer, LayerGraph, LayerKind, Shape, SoftmaxCrossEntropy};
 
 /// Seed 7, iteration 3.
 pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
@@ -209,12 +209,16 @@ pub(crate) fn check_loss_in_place<E: Engine<Scalar: Real>>(
 /// Loss layers with one and several positions per sample, and few and many classes.
 pub(crate) fn losses() -> Vec<Layer> {
     let shapes = [Shape::features(10), Shape::features(1), Shape::sequence(5, 7), Shape::sequence(3, 2_000)];
-    let layer = |shape: Shape| {
+    let layer = |shape: Shape, rule: SoftmaxCrossEntropy| {
         let mut graph = LayerGraph::new("test", shape).unwrap();
-        let id = graph.add("loss", LayerKind::SoftmaxCrossEntropy, [graph.input()]).unwrap();
+        let id = graph.add("loss", rule, [graph.input()]).unwrap();
         graph.layer(id).clone()
     };
-    shapes.into_iter().map(layer).collect()
+    let rules = [
+        SoftmaxCrossEntropy::default(),
+        SoftmaxCrossEntropy { label_smoothing: 0.3, ignored_label: Some(1) },
+    ];
+    shapes.into_iter().flat_map(|shape| rules.clone().map(|rule| layer(shape.clone(), rule))).collect()
 }
 
 /// Returns the norm of the difference divided by the norm of `expected`.

@@ -19,7 +19,7 @@ fn then(net: &mut LayerGraph, kind: impl Into<LayerKind>, from: LayerId) -> Laye
 
 fn end(net: &mut LayerGraph, from: LayerId) {
     let scores = then(net, Linear::new(5), from);
-    then(net, LayerKind::SoftmaxCrossEntropy, scores);
+    then(net, LayerKind::CROSS_ENTROPY, scores);
 }
 
 fn convolution(net: &mut LayerGraph, conv: Conv2d, from: LayerId) -> LayerId {

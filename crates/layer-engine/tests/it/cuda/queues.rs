@@ -270,7 +270,7 @@ fn invalid_labels_and_tokens_access_no_other_memory() {
         let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
         let tokens = net.add("tokens", Embedding::new(5, 3), [net.input()]).unwrap();
         let head = net.add("head", Linear::new(4), [tokens]).unwrap();
-        let loss = net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
+        let loss = net.add("loss", LayerKind::CROSS_ENTROPY, [head]).unwrap();
         let mut queue = engine.queue().unwrap();
         let mut infer = |id, role: Role, values: &[f32]| {
             let layer = net.layer(id);

@@ -46,7 +46,7 @@ fn invalid_labels_and_tokens_are_named() {
     let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
     let x = net.add("tokens", Embedding::new(5, 3), [net.input()]).unwrap();
     let head = net.add("head", Linear::new(4), [x]).unwrap();
-    let loss = net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
+    let loss = net.add("loss", LayerKind::CROSS_ENTROPY, [head]).unwrap();
     for (id, role, value, expected) in [
         (x, Role::Input(0), 5.0, "5 is not one of the 5 tokens of layer `tokens`"),
         (x, Role::Input(0), 0.5, "0.5 is not one of the 5 tokens"),

@@ -214,7 +214,7 @@ impl<'a> Builder<'a> {
             }
         }
         let name = self.free_name("loss");
-        self.network.add(name, LayerKind::SoftmaxCrossEntropy, [scores]).map_err(loss_error)?;
+        self.network.add(name, LayerKind::CROSS_ENTROPY, [scores]).map_err(loss_error)?;
         Ok(())
     }
 
@@ -369,6 +369,22 @@ impl<'a> Builder<'a> {
         self.network.add(name, kind, inputs).map_err(|error| node.layer_error(error))
     }
 
+    /// Adds a layer of the given name for a node and returns it. A number is appended to the name
+    /// if a layer has it.
+    ///
+    /// # Errors
+    /// [`OnnxError::Graph`] if the layer does not fit its inputs.
+    pub(super) fn add_named(
+        &mut self,
+        node: Node<'a>,
+        name: &str,
+        kind: impl Into<LayerKind>,
+        inputs: &[LayerId],
+    ) -> Result<LayerId, OnnxError> {
+        let name = self.free_name(name);
+        self.network.add(name, kind, inputs).map_err(|error| node.layer_error(error))
+    }
+
     /// Adds a layer that changes the input or the output of a node's layer of the given name, and
     /// returns it. Its name is this one with its kind.
     ///
@@ -421,6 +437,23 @@ impl<'a> Builder<'a> {
         parameters: Parameters,
     ) -> Result<LayerId, OnnxError> {
         let name = self.layer_name(node);
+        self.add_weighted_named(node, &name, kind, input, parameters)
+    }
+
+    /// Adds a layer as [`add_weighted_inner`](Self::add_weighted_inner) does, of the given name. A
+    /// number is appended to the name if a layer has it.
+    ///
+    /// # Errors
+    /// Those of [`add_weighted_inner`](Self::add_weighted_inner).
+    pub(super) fn add_weighted_named(
+        &mut self,
+        node: Node<'a>,
+        name: &str,
+        kind: impl Into<LayerKind>,
+        input: LayerId,
+        parameters: Parameters,
+    ) -> Result<LayerId, OnnxError> {
+        let name = self.free_name(name);
         let weight = &parameters.weight.origin;
         let layer = match self.owners.get(weight) {
             Some((owner, theirs)) if *theirs == parameters => {

@@ -59,6 +59,37 @@ impl<'a> Builder<'a> {
         Ok(layer)
     }
 
+    /// Returns the layer that computes `value`, an input of the node, with its first two dimensions
+    /// exchanged: the batch is the second dimension of the value.
+    ///
+    /// # Errors
+    /// Those of [`layer`](Self::layer), and [`OnnxError::UnsupportedUse`] if the batch is another
+    /// dimension.
+    pub(in crate::onnx) fn layer_of_second_batch(
+        &mut self,
+        node: Node<'a>,
+        value: &str,
+    ) -> Result<LayerId, OnnxError> {
+        let view = self.view(node, value)?;
+        if let Some(turned) = view.permute(&[1, 0, 2]).filter(|view| view.is_whole(self.shape(view.base))) {
+            return Ok(turned.base);
+        }
+        // Another rearrangement may be before the exchange.
+        match self.deferred.get(value).map(|deferred| deferred.node) {
+            Some(last) if last.operator() == "Transpose" && last.ints("perm") == Some(&[1, 0, 2]) => {
+                self.layer(last, last.input(0)?)
+            }
+            _ => {
+                Err(node.unsupported(format!("the batch is not the second dimension of its input `{value}`")))
+            }
+        }
+    }
+
+    /// Returns the layer whose output a value is. `None` for other values.
+    pub(in crate::onnx) fn known_layer(&self, value: &str) -> Option<LayerId> {
+        self.layers.get(value).copied()
+    }
+
     /// Returns whether the value depends on the samples and an earlier node computes it.
     pub(in crate::onnx) fn depends_on_samples(&self, value: &str) -> bool {
         self.layers.contains_key(value) || self.deferred.contains_key(value)
@@ -109,6 +140,11 @@ impl<'a> Builder<'a> {
         let constant = self.constants.get(value)?;
         let is_one = constant.dims.iter().all(|&dim| dim == 1);
         is_one.then(|| constant.number.or_else(|| self.table(value)?.values.first().copied()))?
+    }
+
+    /// Returns whether the value is the output, or a node that the output depends on reads it.
+    pub(in crate::onnx) fn is_read(&self, value: &str) -> bool {
+        self.is_output(value) || self.readers.contains_key(value)
     }
 
     /// Returns whether a node of one of the given operators reads the value.

@@ -194,8 +194,8 @@ fn same_layer<'a>(
     builder.add(node, kind, &layers)
 }
 
-/// Adds the layer of a `Concat` node: of channels, of a learned vector and a sequence, or the parts
-/// of a rotary embedding.
+/// Adds the layer of a `Concat` node: of channels or features, of a learned vector and a sequence,
+/// or the parts of a rotary embedding.
 pub(super) fn concat<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let along = node.int("axis", 1)?;
     if let [first, second] = node.inputs().collect::<Vec<_>>()[..] {
@@ -221,10 +221,12 @@ pub(super) fn concat<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<()
     }
     let first = builder.layer(node, node.input(0)?)?;
     let rank = builder.shape(first).dims().len() + 1;
-    if rank != 4 || axis(along, rank) != Some(1) {
-        return Err(
-            node.unsupported(format!("axis {along} of {rank}: only the channels of images are joined"))
-        );
+    let joined = if rank == 4 { 1 } else { rank - 1 };
+    if rank > 4 || axis(along, rank) != Some(joined) {
+        return Err(node.unsupported(format!(
+            "axis {along} of {rank}: only the channels of images and the features of sequences and vectors \
+             are joined"
+        )));
     }
     join(builder, node, LayerKind::Concat)
 }

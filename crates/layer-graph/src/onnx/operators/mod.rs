@@ -6,6 +6,7 @@ mod join;
 mod norm;
 mod product;
 mod rearrange;
+mod recurrent;
 mod softmax;
 mod window;
 
@@ -19,7 +20,7 @@ use crate::onnx::numbers::axis;
 use crate::onnx::scores::{self, Scores};
 use crate::onnx::supported::ADAPTIVE_AVERAGE_POOL;
 use crate::onnx::view::View;
-use crate::{Dropout, Embedding, LayerKind, LeakyRelu};
+use crate::{Dropout, Embedding, LayerKind, LeakyRelu, RecurrentCell};
 
 /// Adds the layers of the node at the given position of the file, from 0, and defines its output.
 ///
@@ -59,6 +60,8 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "Gemm" => product::gemm(builder, node),
         "MatMul" => product::matmul(builder, node),
         "Attention" => product::attention(builder, node),
+        "LSTM" => recurrent::add(builder, node, RecurrentCell::Lstm),
+        "GRU" => recurrent::add(builder, node, RecurrentCell::Gru),
         "Add" | "Sum" => join::add(builder, node),
         "Concat" => join::concat(builder, node),
         "Mul" => join::multiply(builder, node),
@@ -162,6 +165,9 @@ fn dropout<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxErro
     if let Some(Value::Weights(scores)) = builder.deferred(node.input(0)?).cloned() {
         let dropped = Value::Weights(Scores { dropout: ratio, ..scores });
         return builder.defer(node.output()?, node, dropped, Replay::None(join::NO_ATTENTION.into()));
+    }
+    if recurrent::dropout(builder, node, ratio)? {
+        return Ok(());
     }
     elementwise::add(builder, node, Dropout::new(ratio))
 }

@@ -83,7 +83,7 @@ impl Builder {
     }
 
     /// Returns a name that no value of the program has.
-    fn fresh(&mut self) -> String {
+    pub(super) fn fresh(&mut self) -> String {
         self.values += 1;
         format!("value {}", self.values)
     }

@@ -372,6 +372,10 @@ pub(super) fn translate(call: &Call<'_>, builder: &mut Builder) -> Result<Transl
             let keeps = Int("keepdims", call.bool("keepdim", false).into());
             builder.node("ReduceMean", &[&call.tensor("self")?, &axes], output, &[keeps]);
         }
+        // Without those of packed sequences, which have no argument of this name.
+        "lstm" | "gru" if call.argument("input").is_some() => {
+            recurrence(call, builder, plain, &outputs)?;
+        }
         "dropout" => {
             let (ratio, mode) = (builder.float(call.float("p").unwrap_or(0.5)), call.bool("train", false));
             let mode = builder.boolean(mode);
@@ -662,6 +666,72 @@ fn upsampling(call: &Call<'_>, builder: &mut Builder, output: &str) -> Result<()
     let sizes = builder.list(&call.output_sizes()?);
     let attributes = [Text("coordinate_transformation_mode", "asymmetric"), Text("nearest_mode", "floor")];
     builder.node("Resize", &[&input, "", "", &sizes], output, &attributes);
+    Ok(())
+}
+
+/// Translates a module of several levels of an LSTM or a GRU, with dropouts between them.
+fn recurrence(
+    call: &Call<'_>,
+    builder: &mut Builder,
+    operator: &str,
+    outputs: &[String],
+) -> Result<(), String> {
+    let bool_of = |name| usize::from(call.bool(name, false));
+    let (directions, each) = (1 + bool_of("bidirectional"), 2 + 2 * bool_of("has_biases"));
+    let levels = usize::try_from(call.int("num_layers", 1)?).unwrap_or(0);
+    let (mut input, weights) = (call.tensor("input")?, call.tensors("params")?);
+    if levels == 0 || levels.checked_mul(directions * each) != Some(weights.len()) {
+        return Err(format!("its weights are not those of {levels} layers without a projection"));
+    }
+    let states =
+        if operator == "lstm" { call.tensors("hx")? } else { vec![call.tensor("hx")?, String::new()] };
+    let [state, memory] = &states[..] else { return Err("its first state has not two tensors".into()) };
+    let batch_first = call.bool("batch_first", false);
+    let features = call.output_sizes()?.last().copied().unwrap_or_default();
+    let width = features / i64::try_from(directions).unwrap_or(1);
+    let attributes = [
+        Int("hidden_size", width),
+        Text("direction", if directions == 2 { "bidirectional" } else { "forward" }),
+        Int("layout", batch_first.into()),
+        Int("linear_before_reset", 1),
+    ];
+    let ratio = call.float("dropout").unwrap_or(0.0);
+    for (level, weights) in weights.chunks(directions * each).enumerate() {
+        let is_last = level + 1 == levels;
+        let of_part = |part: usize| weights.iter().map(String::as_str).skip(part).step_by(each);
+        let mut join = |names: Vec<&str>| match names[..] {
+            [only] => only.to_owned(),
+            _ => builder.inner("Concat", &names, &[Int("axis", 0)]),
+        };
+        let [of_input, of_state] = [0, 1].map(|part| join(of_part(part).collect()));
+        let biases = weights.chunks(each).flat_map(|weights| weights.iter().skip(2)).map(String::as_str);
+        let biases: Vec<&str> = biases.collect();
+        let biases = if biases.is_empty() { String::new() } else { join(biases) };
+        let inputs = [&input, &of_input, &of_state, &biases, "", state, memory].map(|name| name as &str);
+        let result = builder.fresh();
+        let mut results = vec![result.clone()];
+        if is_last {
+            results.extend(outputs.iter().skip(1).cloned());
+        }
+        let operator = if operator == "lstm" { "LSTM" } else { "GRU" };
+        builder.node_of(operator, &inputs, &results, &attributes);
+        // Positions, directions and samples, in this order, unless the batch is first.
+        let result = if batch_first {
+            result
+        } else {
+            builder.inner("Transpose", &[&result], &[Ints("perm", &[0, 2, 1, 3])])
+        };
+        let shape = builder.list(&[0, 0, -1]);
+        if is_last {
+            builder.node("Reshape", &[&result, &shape], &outputs[0], &[]);
+            break;
+        }
+        input = builder.inner("Reshape", &[&result, &shape], &[]);
+        if ratio > 0.0 {
+            let (ratio, mode) = (builder.float(ratio), builder.boolean(call.bool("train", false)));
+            input = builder.inner("Dropout", &[&input, &ratio, &mode], &[]);
+        }
+    }
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 use layer_graph::onnx::{OnnxError, from_bytes};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dropout, GroupNorm, LayerGraph, LayerKind,
-    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, Pad, Permute, Pool2d, Reshape, RmsNorm, Shape,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, Pad, Permute, Pool2d, Recurrence, RecurrentCell,
+    Reshape, RmsNorm, Shape,
 };
 
 use super::file::Attribute::{Float, Int, Ints, Text};
@@ -308,6 +309,119 @@ fn group_normalisations_are_imported() {
     assert_eq!(layers(&instance)[0], (GroupNorm::new(2).into(), vec![2, 8, 8]));
     assert!(error(&norm(18, "GroupNormalization", &[groups])).contains("before operator set 21"));
     assert!(error(&norm(21, "GroupNormalization", &[])).contains("0 groups do not divide 2 channels"));
+}
+
+/// Returns a model of a recurrent node of width 8 over 5 positions of 6 features, with the batch as
+/// its second dimension. Its weights and biases are inputs `w`, `r` and `b`, of `directions`.
+fn recurrent(
+    operator: &str,
+    inputs: &str,
+    directions: usize,
+    attributes: &[super::file::Attribute<'_>],
+) -> Model {
+    let gates = if operator == "LSTM" { 32 } else { 24 };
+    let directions = i64::try_from(directions).unwrap();
+    let attributes = [&[Int("hidden_size", 8)], attributes].concat();
+    Model::new(17, &[-1, 5, 6], &[-1, 5, 8 * directions])
+        .weight("rnn.w", &[directions, gates, 6])
+        .weight("r", &[directions, gates, 8])
+        .weight("b", &[directions, 2 * gates])
+        .weight("state", &[directions, 1, 8])
+        .table("zeros", &[directions, 1, 8], &vec![0.0; 8 * usize::try_from(directions).unwrap()])
+        .list("joined", &[0, 0, -1])
+        .node("Transpose", "x", "t", &[Ints("perm", &[1, 0, 2])])
+        .named_node("/net/rnn/RNN", "", operator, inputs, "o h", &attributes)
+        .node("Transpose", "o", "s", &[Ints("perm", &[0, 2, 1, 3])])
+        .node("Reshape", "s joined", "f", &[])
+        .node("Transpose", "f", "y", &[Ints("perm", &[1, 0, 2])])
+}
+
+#[test]
+fn recurrences_are_imported() {
+    let both = recurrent("LSTM", "t rnn.w r b  zeros zeros", 2, &[Text("direction", "bidirectional")]);
+    let (gates, lstm) = (Linear::new(32), Recurrence::new(RecurrentCell::Lstm));
+    let expected: [(LayerKind, Vec<usize>); 5] = [
+        (gates.clone().into(), vec![5, 32]),
+        (lstm.clone().into(), vec![5, 8]),
+        (gates.into(), vec![5, 32]),
+        (lstm.reversed().into(), vec![5, 8]),
+        (LayerKind::Concat, vec![5, 16]),
+    ];
+    assert_eq!(layers(&both), expected);
+
+    let after = [Int("linear_before_reset", 1)];
+    let gru = Recurrence { bias: false, ..Recurrence::new(RecurrentCell::Gru) };
+    let reversed = recurrent("GRU", "t rnn.w r", 1, &[after[0], Text("direction", "reverse")]);
+    let expected: [(LayerKind, Vec<usize>); 2] =
+        [(Linear::new(24).without_bias().into(), vec![5, 24]), (gru.clone().reversed().into(), vec![5, 8])];
+    assert_eq!(layers(&reversed), expected);
+
+    for (model, expected) in [
+        (recurrent("GRU", "t rnn.w r b", 1, &[]), "only with `linear_before_reset` = 1"),
+        (recurrent("GRU", "t rnn.w r b  state", 1, &after), "first state `state` is not zero"),
+        (recurrent("LSTM", "t rnn.w r b zeros", 1, &[]), "lengths of sequences"),
+        (recurrent("LSTM", "t rnn.w r b", 1, &[Int("layout", 1)]), "moves the batch"),
+        (recurrent("LSTM", "t rnn.w r b", 1, &[Int("layout", 2)]), "`layout` is 2"),
+        (recurrent("LSTM", "t rnn.w r b", 1, &[Int("input_forget", 1)]), "coupled gates"),
+        (recurrent("LSTM", "x rnn.w r b", 1, &[]), "the batch is not the second dimension"),
+        (recurrent("LSTM", "t r rnn.w b", 1, &[]), "has not 192 elements for each direction"),
+        (
+            recurrent("LSTM", "t rnn.w r rnn.w", 1, &[]),
+            "its bias `rnn.w` has not 64 elements for each direction",
+        ),
+        (recurrent("LSTM", "t rnn.w r b", 1, &[Text("direction", "up")]), "`direction` is `up`"),
+        (recurrent("LSTM", "t rnn.w r b", 1, &[]).output("h", &[1, -1, 8]), "one of the outputs"),
+    ] {
+        let error = error(&model);
+        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+    }
+    let state = Model::new(17, &[-1, 5, 6], &[1, -1, 8])
+        .weight("w", &[1, 32, 6])
+        .weight("r", &[1, 32, 8])
+        .node("Transpose", "x", "t", &[Ints("perm", &[1, 0, 2])])
+        .node("LSTM", "t w r", "o y", &[Int("hidden_size", 8)]);
+    assert!(error(&state).contains("not its last state"));
+}
+
+#[test]
+fn recurrent_layers_have_the_names_of_their_weights() {
+    // As PyTorch writes them: the gates of a weight in another order, by parts of it.
+    let part = |model: Model, name: &str, rows: [i64; 3]| {
+        let [first, second, third] = rows.map(|row| format!("{name}.{row}"));
+        let slices = rows.iter().fold(model, |model, &row| {
+            let [start, end] = [row, row + 8].map(|end| format!("{name}.{end}.end"));
+            let ends = format!("{name} {start} {end} axes");
+            model.node("Slice", &ends, &format!("{name}.{row}"), &[])
+        });
+        let (joined, own) = (format!("{first} {second} {third}"), format!("{name}.joined"));
+        let model = slices.node("Concat", &joined, &own, &[Int("axis", 0)]);
+        model.node("Unsqueeze", &format!("{own} axes"), &format!("{name}.w"), &[])
+    };
+    let ends = |model: Model, name: &str| {
+        [0, 8, 16, 24].iter().fold(model, |model, &end| model.list(&format!("{name}.{end}.end"), &[end]))
+    };
+    let names = ["weight_ih_l3", "weight_hh_l3", "weight_ih_l3_reverse", "weight_hh_l3_reverse"];
+    let names = names.map(|name| format!("rnn.{name}"));
+    let mut model = Model::new(17, &[-1, 5, 6], &[-1, 5, 16]).list("axes", &[0]).list("joined", &[0, 0, -1]);
+    for (name, width) in names.iter().zip([6, 8, 6, 8]) {
+        model = part(ends(model.weight(name, &[24, width]), name), name, [8, 0, 16]);
+    }
+    let attributes =
+        [Int("hidden_size", 8), Int("linear_before_reset", 1), Text("direction", "bidirectional")];
+    let [w, r, w_reverse, r_reverse] = names.map(|name| format!("{name}.w"));
+    let model = model
+        .node("Concat", &format!("{w} {w_reverse}"), "w", &[Int("axis", 0)])
+        .node("Concat", &format!("{r} {r_reverse}"), "r", &[Int("axis", 0)])
+        .node("Transpose", "x", "t", &[Ints("perm", &[1, 0, 2])])
+        .node("GRU", "t w r", "o", &attributes)
+        .node("Transpose", "o", "s", &[Ints("perm", &[0, 2, 1, 3])])
+        .node("Reshape", "s joined", "f", &[])
+        .node("Transpose", "f", "y", &[Ints("perm", &[1, 0, 2])]);
+    let network = network(&model);
+    let found: Vec<&str> = network.computing_layers().map(|(_, layer)| layer.name()).collect();
+    let expected =
+        ["rnn.ih_l3", "rnn.hh_l3", "rnn.ih_l3_reverse", "rnn.hh_l3_reverse", "rnn.concat_l3", "loss"];
+    assert_eq!(found, expected);
 }
 
 #[test]

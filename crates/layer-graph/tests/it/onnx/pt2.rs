@@ -220,7 +220,7 @@ fn networks_of_images_are_imported() {
         LayerKind::Flatten,
         Dropout::new(0.3).into(),
         Linear::new(5).into(),
-        LayerKind::SoftmaxCrossEntropy,
+        LayerKind::CROSS_ENTROPY,
     ];
     assert_eq!(kinds(&imported.graph), expected);
     let names: Vec<&str> = imported.graph.layers().map(|(_, layer)| layer.name()).collect();
@@ -310,7 +310,7 @@ fn networks_of_tokens_are_imported() {
         Linear::new(96).without_bias().into(),
         MultiHeadAttention::new(4, true).with_dropout(0.5).into(),
         Linear::new(50).without_bias().into(),
-        LayerKind::SoftmaxCrossEntropy,
+        LayerKind::CROSS_ENTROPY,
     ];
     assert_eq!(kinds(&network), expected);
     assert_eq!(network.parameter_count(), 50 * 32 + 96 * 32);

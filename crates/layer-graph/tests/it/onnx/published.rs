@@ -76,7 +76,7 @@ fn published_networks_have_the_expected_sizes() {
         assert_eq!(counted, expected, "multiply-adds of {name}");
 
         let (loss, layer) = network.layers().next_back().expect("layers");
-        assert_eq!(*layer.kind(), LayerKind::SoftmaxCrossEntropy, "the end of {name}");
+        assert_eq!(*layer.kind(), LayerKind::CROSS_ENTROPY, "the end of {name}");
         let scores = network.producers(loss)[0];
         assert_eq!(network.layer(scores).output_shape().dims(), [1000], "classes of {name}");
         let unused = network.layers().filter(|&(id, _)| network.consumers(id).is_empty()).count();

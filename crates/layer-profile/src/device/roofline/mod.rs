@@ -12,6 +12,7 @@ use super::{Direction, duration};
 use work::{Class, Work};
 
 pub(super) use cpu_core::CPU_CORE;
+pub(super) use work::moved_by_experts;
 
 /// Roofline model (Williams, Waterman and Patterson, CACM 2009) with a saturation curve. Each class
 /// of layers has its own constants for forward and backward. The time of a pass is

@@ -1,6 +1,6 @@
 //! Work of a layer's passes, as the roofline formula uses it.
 
-use layer_graph::{Layer, LayerKind, Opaque, Scale};
+use layer_graph::{Layer, LayerKind, MixtureOfExperts, Opaque, Scale};
 
 use crate::device::Direction;
 
@@ -45,7 +45,9 @@ impl Work {
             LayerKind::Conv2d(_)
             | LayerKind::Linear(_)
             | LayerKind::MultiHeadAttention(_)
-            | LayerKind::Recurrence(_) => Class::Product,
+            | LayerKind::AdditiveAttention(_)
+            | LayerKind::Recurrence(_)
+            | LayerKind::MixtureOfExperts(_) => Class::Product,
             LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
                 Class::Window
             }
@@ -58,14 +60,17 @@ impl Work {
             LayerKind::Embedding(_) => 0.0,
             _ => layer.parameter_bytes() as f64,
         };
-        // Bytes that the forward pass saves for the backward pass.
+        // Bytes that the forward pass saves for the backward pass, and what it moves between its
+        // own kernels.
         let kept = match layer.kind() {
             // The index of each maximum has 8 bytes.
             LayerKind::MaxPool2d(_) => 2.0 * outputs,
             // One byte for each element.
             LayerKind::Dropout(rule) if !rule.of_samples => outputs / 4.0,
-            LayerKind::SoftmaxCrossEntropy => inputs,
+            LayerKind::SoftmaxCrossEntropy(_) => inputs,
             LayerKind::Recurrence(rule) => rule.cell.saved() as f64 * outputs,
+            LayerKind::MixtureOfExperts(rule) => moved_by_experts(layer, rule),
+            LayerKind::AdditiveAttention(attention) => 4.0 * attention.saved(layer.input_shapes()) as f64,
             _ => 0.0,
         };
         // Bytes of the forward pass's inputs or outputs that the backward pass reads again.
@@ -74,12 +79,14 @@ impl Work {
             | LayerKind::ConvTranspose2d(_)
             | LayerKind::Linear(_)
             | LayerKind::MultiHeadAttention(_)
+            | LayerKind::AdditiveAttention(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
             | LayerKind::GroupNorm(_)
             | LayerKind::LocalResponseNorm(_)
             | LayerKind::Scale(Scale::Features | Scale::Channels)
+            | LayerKind::MixtureOfExperts(_)
             | LayerKind::Multiply => inputs,
             LayerKind::Softmax | LayerKind::Recurrence(_) => outputs,
             // Their input or their output, which has the same size.
@@ -92,6 +99,8 @@ impl Work {
             LayerKind::Recurrence(_) => {
                 u32::try_from(layer.output_shape().dims()[0]).unwrap_or(u32::MAX).saturating_mul(2)
             }
+            // The choice of experts, their two products, and the sums of their outputs.
+            LayerKind::MixtureOfExperts(_) => 4,
             _ => 1,
         };
         let (kernels, flops, passes_over_parameters, reread) = match pass {
@@ -126,4 +135,13 @@ impl Work {
             outputs: samples * layer.output_shape().elements() as f64,
         }
     }
+}
+
+/// Returns the bytes of the values between the products of a sample's chosen experts: the rows of
+/// their first product, which are saved, the factors of the second one, and its results. They are
+/// written and read.
+pub(in crate::device) fn moved_by_experts(layer: &Layer, rule: &MixtureOfExperts) -> f64 {
+    let Some(sizes) = rule.sizes(layer.input_shapes()) else { return 0.0 };
+    let of_pair = rule.inner_rows() + rule.width + sizes.features;
+    2.0 * 4.0 * sizes.pairs as f64 * of_pair as f64
 }

@@ -28,7 +28,7 @@ fn awkward() -> LayerGraph {
         let norm = net.add("norm2", BatchNorm::default(), [join])?;
         let flat = net.add("flatten", LayerKind::Flatten, [norm])?;
         let fc = net.add("fc", Linear::new(3), [flat])?;
-        net.add("loss", LayerKind::SoftmaxCrossEntropy, [fc])?;
+        net.add("loss", LayerKind::CROSS_ENTROPY, [fc])?;
         Ok::<_, layer_graph::GraphError>(net)
     };
     build().expect("a valid network")
@@ -44,7 +44,7 @@ fn language_model() -> LayerGraph {
         let attention = net.add("attention", MultiHeadAttention::new(2, true), [projection])?;
         let sum = net.add("sum", LayerKind::Add, [attention, tokens])?;
         let head = net.add_tied("head", Linear::new(30).without_bias(), [sum], tokens)?;
-        net.add("loss", LayerKind::SoftmaxCrossEntropy, [head])?;
+        net.add("loss", LayerKind::CROSS_ENTROPY, [head])?;
         Ok::<_, layer_graph::GraphError>(net)
     };
     build().expect("a valid network")

@@ -21,7 +21,7 @@ fn network(name: &str, channels: usize, extra: bool) -> LayerGraph {
         }
         let flat = net.add("flatten", LayerKind::Flatten, [relu])?;
         let fc = net.add("fc", Linear::new(3), [flat])?;
-        net.add("loss", LayerKind::SoftmaxCrossEntropy, [fc])?;
+        net.add("loss", LayerKind::CROSS_ENTROPY, [fc])?;
         Ok::<_, layer_graph::GraphError>(net)
     };
     build().expect("a valid network")

@@ -13,7 +13,7 @@ fn network() -> LayerGraph {
         let fc = net.add("fc", Linear::new(3), [net.input()])?;
         let relu = net.add("relu", LayerKind::Relu, [fc])?;
         let sum = net.add("sum", LayerKind::Add, [relu, fc])?;
-        net.add("loss", LayerKind::SoftmaxCrossEntropy, [sum])?;
+        net.add("loss", LayerKind::CROSS_ENTROPY, [sum])?;
         Ok::<_, layer_graph::GraphError>(net)
     };
     build().expect("a valid network")
