@@ -113,8 +113,8 @@ class Network:
         Warns if parts of it are not supported, such as cross attention.
 
         Args:
-            path: The file. The families ``bert``, ``gemma``, ``gpt2``, ``llama``, ``mistral``, ``opt``,
-                ``qwen2``, ``t5`` (the encoder) and ``vit`` are known.
+            path: The file. The families ``bert``, ``gemma``, ``gpt2``, ``gpt_neo``, ``gpt_neox``, ``llama``,
+                ``mistral``, ``mixtral``, ``opt``, ``qwen2``, ``roberta``, ``t5`` and ``vit`` are known.
             sequence: Number of tokens of a sample; ``None`` for ``vit``, which reads images.
 
         Raises:

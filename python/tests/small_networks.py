@@ -33,6 +33,20 @@ class Skips(nn.Module):
         return self.fc(self.dropout(torch.flatten(self.pool(x), 1)))
 
 
+class Answer(nn.Module):
+    """Answers to questions on images: a network of two inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.seen = nn.Conv2d(2, 8, 3, padding=1), nn.Linear(8 * 16, 8)
+        self.words, self.norm, self.asked = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8 * 6, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image, question):
+        seen = self.seen(F.relu(self.conv(image)).flatten(1))
+        return self.head(seen * self.asked(self.norm(self.words(question)).flatten(1)))
+
+
 class Branches(nn.Module):
     """Four branches, as in Inception."""
 
@@ -143,6 +157,35 @@ class Rows(Transformer):
         return super().forward(tokens.view(-1, tokens.shape[-1]))
 
 
+class Experts(nn.Module):
+    """Four experts, of which a router chooses two for each position."""
+
+    def __init__(self, features, width):
+        super().__init__()
+        self.router = nn.Linear(features, 4, bias=False)
+        self.gate_up_proj = nn.Parameter(0.5 * torch.randn(4, 2 * width, features))
+        self.down_proj = nn.Parameter(0.5 * torch.randn(4, features, width))
+
+    def forward(self, x):
+        scores = self.router(x)
+        weights, chosen = scores.topk(2)
+        shares = torch.zeros_like(scores).scatter(-1, chosen, weights.softmax(-1))
+        gate, up = torch.einsum("npf,ehf->nphe", x, self.gate_up_proj).chunk(2, 2)
+        return torch.einsum("nphe,efh,npe->npf", F.silu(gate) * up, self.down_proj, shares)
+
+
+class Mixture(Transformer):
+    """A transformer with a mixture of experts."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = Experts(8, 6)
+
+    def forward(self, tokens):
+        x = self.blocks(self.tokens(tokens) + self.positions)
+        return self.head(self.norm(x + self.experts(x)))
+
+
 class Counted(nn.Module):
     """Positions that count the tokens other than padding, as in RoBERTa."""
 
@@ -164,6 +207,7 @@ NETWORKS = {
     "transformer": Transformer,
     "tied": tied_transformer,
     "rows": Rows,
+    "mixture": Mixture,
 }
 
 
@@ -176,7 +220,7 @@ def batches(name, batch, count, dtype=torch.float64):
     """Yields global batches, the same on each rank."""
     generator = torch.Generator().manual_seed(2)
     for _ in range(count):
-        if name in ("transformer", "tied", "rows"):
+        if name in ("transformer", "tied", "rows", "mixture"):
             tokens = torch.randint(17, (batch, 7), generator=generator)
             yield tokens[:, :-1], tokens[:, 1:]
         else:

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from small_networks import Answer  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -77,24 +78,33 @@ class Decoder(nn.Module):
         return self.head(x + self.down(F.gelu(self.up(x), approximate="tanh")))
 
 
-class Answer(nn.Module):
-    """Answers to questions on images: a network of two inputs."""
+class Tagger(nn.Module):
+    """Bidirectional LSTMs and GRUs, with biases and without, in one level and in two."""
 
     def __init__(self):
         super().__init__()
-        self.conv, self.seen = nn.Conv2d(2, 8, 3, padding=1), nn.Linear(8 * 16, 8)
-        self.words, self.norm, self.asked = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8 * 6, 8)
-        self.head = nn.Linear(8, 5)
+        self.tokens = nn.Embedding(50, 8)
+        self.lstm = nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True)
+        self.plain = nn.LSTM(12, 7, bias=False, batch_first=True)
+        self.gru = nn.GRU(7, 5, batch_first=True, bidirectional=True)
+        self.last = nn.GRU(10, 6, 2, batch_first=True)
+        self.head = nn.Linear(6, 9)
 
-    def forward(self, image, question):
-        seen = self.seen(F.relu(self.conv(image)).flatten(1))
-        return self.head(seen * self.asked(self.norm(self.words(question)).flatten(1)))
+    def forward(self, x):
+        x = self.plain(self.lstm(self.tokens(x))[0])[0]
+        return self.head(self.last(self.gru(torch.tanh(x))[0])[0])
+
+
+class First(nn.Module):
+    def forward(self, x):
+        return x[0]
 
 
 NETWORKS = {
     "residual": (Residual, lambda: (torch.randn(2, 3, 16, 16),)),
     "resampling": (Resampling, lambda: (torch.randn(2, 3, 16, 16),)),
     "decoder": (Decoder, lambda: (torch.randint(0, 50, (2, 10)),)),
+    "tagger": (Tagger, lambda: (torch.randint(0, 50, (2, 10)),)),
     "answer": (Answer, lambda: (torch.randn(2, 2, 4, 4), torch.randint(0, 20, (2, 6)))),
 }
 
@@ -142,6 +152,54 @@ def test_exports_give_the_traced_network(name, how, tmp_path):
     assert network.parameter_count == traced.parameter_count
     assert list(network.input_shapes.values()) == list(traced.input_shapes.values())
     assert layers(network) == layers(traced)
+
+
+@pytest.mark.parametrize("how", ["pt2", "dynamo", "older"])
+def test_recurrent_layers_of_exports_have_the_names_and_parameters_of_the_modules(how, tmp_path):
+    traced, network = exported("tagger", "trace", tmp_path), exported("tagger", how, tmp_path)
+    named = [{layer.name: layer.parameter_count for layer in one.layers} for one in (traced, network)]
+    recurrent = [
+        {name: count for name, count in layers.items() if "_l0" in name or "_l1" in name} for layers in named
+    ]
+    assert recurrent[0] == recurrent[1] and len(recurrent[0]) == 21
+
+
+@pytest.mark.parametrize("how", ["pt2", "dynamo"])
+def test_dropouts_between_recurrent_layers_are_those_of_the_traced_network(how, tmp_path, monkeypatch):
+    # The older exporter does not write them.
+    def module():
+        tokens, lstm = nn.Embedding(50, 8), nn.LSTM(8, 6, 3, batch_first=True, dropout=0.25)
+        return nn.Sequential(tokens, lstm, First(), nn.Linear(6, 9))
+
+    monkeypatch.setitem(NETWORKS, "dropouts", (module, NETWORKS["tagger"][1]))
+    traced, network = exported("dropouts", "trace", tmp_path), exported("dropouts", how, tmp_path)
+    assert layers(network) == layers(traced)
+    names = [layer.name for layer in network.layers]
+    assert "1.dropout_l0" in names and "1.dropout_l1" in names
+
+
+class Last(nn.Module):
+    """Scores of the last state of an LSTM."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 6, batch_first=True, **options)
+        self.head = nn.Linear(self.lstm.proj_size or 6, 5)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[1][0][-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"), [({}, "not its last state"), ({"proj_size": 4}, "without a projection")]
+)
+def test_other_recurrent_modules_are_errors_of_one_line(options, problem, tmp_path):
+    module, x = Last(**options), torch.randn(2, 3, 8)
+    program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    torch.export.save(program, tmp_path / "net.pt2")
+    with pytest.raises(ValueError, match=problem) as error:
+        Network.from_pt2(tmp_path / "net.pt2")
+    assert "\n" not in str(error.value)
 
 
 def test_files_that_are_no_programs_are_errors(tmp_path):

@@ -1,5 +1,6 @@
 """Gradients of single kinds of layers in double precision against PyTorch, for random shapes."""
 
+import json
 import math
 import random
 
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from deeppool import _deeppool  # noqa: E402
 from deeppool.tracing import check_gradients, trace  # noqa: E402
 from deeppool.tracing.biases import relative_buckets  # noqa: E402
 
@@ -122,6 +124,15 @@ class Gate(nn.Module):
         return F.silu(self.gate(x)) * self.up(x)
 
 
+class Joined(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.both = nn.Linear(2 * features, features)
+
+    def forward(self, x):
+        return self.both(torch.cat([x.tanh(), x], -1))
+
+
 class Squeeze(nn.Module):
     def __init__(self, channels):
         super().__init__()
@@ -147,6 +158,37 @@ class Recurrence(nn.Module):
 
     def forward(self, x):
         return self.module(x)[0]
+
+
+class Experts(nn.Module):
+    """Experts in a loop, of the positions that chose them, or all experts of all positions."""
+
+    def __init__(self, experts, chosen, width, features, gated, normalised, dense):
+        super().__init__()
+        self.chosen, self.normalised, self.dense = chosen, normalised, dense
+        self.router = nn.Linear(features, experts, bias=False)
+        name, rows = ("gate_up_proj", 2 * width) if gated else ("up_proj", width)
+        self.register_parameter(name, nn.Parameter(torch.randn(experts, rows, features) / features**0.5))
+        self.down_proj = nn.Parameter(torch.randn(experts, features, width) / width**0.5)
+
+    def expert(self, index, x):
+        if hasattr(self, "up_proj"):
+            return F.linear(F.gelu(F.linear(x, self.up_proj[index])), self.down_proj[index])
+        gate, up = F.linear(x, self.gate_up_proj[index]).chunk(2, -1)
+        return F.linear(F.silu(gate) * up, self.down_proj[index])
+
+    def forward(self, x):
+        scores = self.router(x)
+        if self.normalised:
+            weights, chosen = scores.topk(self.chosen)
+            weights = weights.softmax(-1)
+        else:
+            weights, chosen = scores.softmax(-1).topk(self.chosen)
+        if self.dense:
+            shares = torch.zeros_like(scores).scatter(-1, chosen, weights)
+        else:
+            shares = (F.one_hot(chosen, scores.shape[-1]) * weights[..., None]).sum(-2)
+        return sum(shares[..., [index]] * self.expert(index, x) for index in range(scores.shape[-1]))
 
 
 class Function(nn.Module):
@@ -239,15 +281,30 @@ def signal(draw):
     return nn.Sequential(*module, nn.Linear(2 * channels * ((length - 3) // 2 + 1), CLASSES)), (2, length)
 
 
-def recurrence(draw, kind):
+def recurrence(draw, kind, **options):
     features, width = draw(1, 12), draw(1, 12)
-    module = Recurrence(kind(features, width, bias=draw(0, 1) == 1, batch_first=True))
-    return Sequence(features, module, width), (draw(1, 9), features)
+    module = kind(features, width, bias=draw(0, 1) == 1, batch_first=True, **options)
+    outputs = width * (2 if module.bidirectional else 1)
+    return Sequence(features, Recurrence(module), outputs), (draw(1, 9), features)
+
+
+def experts(draw):
+    features, count = draw(1, 12), draw(2, 6)
+    options = [draw(0, 1) == 1 for _ in range(3)]
+    module = Experts(count, draw(1, count), draw(1, 9), features, *options)
+    shape = (features,) if draw(0, 2) == 0 else (draw(1, 9), features)
+    return Sequence(features, module), shape
 
 
 def tokens(draw):
     vocabulary, features = draw(3, 20), draw(1, 12)
     embedding = nn.Embedding(vocabulary, features, padding_idx=draw(0, vocabulary - 1))
+    return nn.Sequential(embedding, nn.Linear(features, CLASSES)), (draw(1, 9), vocabulary)
+
+
+def bag(draw):
+    vocabulary, features = draw(3, 20), draw(1, 12)
+    embedding = nn.EmbeddingBag(vocabulary, features, mode=("sum", "mean")[draw(0, 1)])
     return nn.Sequential(embedding, nn.Linear(features, CLASSES)), (draw(1, 9), vocabulary)
 
 
@@ -301,7 +358,15 @@ CASES = {
     ),
     "lstm": ("recurrence", lambda draw: recurrence(draw, nn.LSTM)),
     "gru": ("recurrence", lambda draw: recurrence(draw, nn.GRU)),
+    "bidirectional_lstm": ("concat", lambda draw: recurrence(draw, nn.LSTM, bidirectional=True)),
+    "bidirectional_gru": (
+        "concat",
+        lambda draw: recurrence(draw, nn.GRU, num_layers=2, bidirectional=True),
+    ),
+    "joined_features": ("concat", sequence(Joined)),
+    "experts": ("mixture_of_experts", experts),
     "padding_token": ("embedding", tokens),
+    "embedding_bag": ("embedding", bag),
 }
 
 
@@ -324,6 +389,90 @@ def test_gradients_of_a_kind_match_pytorch(name):
         check = check_gradients(traced, inputs, torch.randint(CLASSES, (samples, *positions)))
         assert check.largest_difference <= BOUNDS.get(name, BOUND), f"{name}, shape {shape}: {check}"
         assert max(float(gradient.abs().max()) for gradient in check.gradients.values()) > 1e-4
+
+
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_gradients_of_smoothed_and_ignored_labels_match_pytorch(seed):
+    torch.manual_seed(seed)
+    draw = random.Random(seed)
+    features, classes, samples = draw.randint(1, 9), draw.randint(2, 7), draw.randint(1, 9)
+    # The last dimension has the classes, because the first one has another size.
+    positions = [classes + 1] * (seed % 2)
+    ignored = draw.choice((-100, 0, classes))
+    loss = nn.CrossEntropyLoss(label_smoothing=draw.random(), ignore_index=ignored)
+    module = nn.Sequential(nn.Linear(features, 6), nn.Tanh(), nn.Linear(6, classes))
+    x, targets = torch.randn(samples, *positions, features), torch.randint(classes, (samples, *positions))
+    targets = torch.where(torch.rand(targets.shape) < 0.4, ignored, targets)
+    # At least one label counts.
+    targets.view(-1)[0] = classes - 1
+    traced = trace(module, x, loss=loss, targets=targets)
+    assert not traced.opaque
+    check = check_gradients(traced, x, targets)
+    assert check.largest_difference < BOUND, str(check)
+
+
+class AdditiveAttention(nn.Module):
+    """Attention of the code of GNMT between two linear layers, which is not traced."""
+
+    def __init__(self, features, units, *, normalised):
+        super().__init__()
+        self.linear_q = nn.Linear(features, units, bias=False)
+        self.linear_k = nn.Linear(features, units, bias=False)
+        self.attn = nn.ParameterDict({"linear_att": torch.randn(units)})
+        if normalised:
+            self.attn |= {"normalize_scalar": torch.randn(1), "normalize_bias": torch.randn(units)}
+        self.last = nn.Linear(features, CLASSES)
+
+    def forward(self, x):
+        sums = self.linear_q(x)[:, :, None] + self.linear_k(x)[:, None]
+        vector = self.attn["linear_att"]
+        if "normalize_scalar" in self.attn:
+            sums = sums + self.attn["normalize_bias"]
+            vector = vector / vector.norm() * self.attn["normalize_scalar"]
+        return self.last((sums.tanh() @ vector).softmax(-1) @ x)
+
+    def network(self, positions):
+        """Returns the network in the graph format."""
+        units, features = self.linear_q.weight.shape
+        of_units = {"linear": {"out_features": units, "bias": False}}
+        attention = {"additive_attention": {"normalised": "normalize_scalar" in self.attn}}
+        layers = [
+            ("linear_q", ["input"], of_units),
+            ("linear_k", ["input"], of_units),
+            ("attn", ["linear_q", "linear_k", "input"], attention),
+            ("last", ["attn"], {"linear": {"out_features": CLASSES, "bias": True}}),
+            ("loss", ["last"], "softmax_cross_entropy"),
+        ]
+        layers = [{"name": name, "inputs": inputs, "op": op} for name, inputs, op in layers]
+        shape = {"name": "network", "input": [positions, features], "layers": layers}
+        return json.dumps({"schema": "deeppool/graph/v1"} | shape)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_gradients_of_additive_attentions_match_pytorch(normalised, seed):
+    torch.manual_seed(seed)
+    draw = random.Random(seed).randint
+    features, positions, samples = draw(1, 12), draw(2, 12), draw(2, 5)
+    module = AdditiveAttention(features, draw(1, 40), normalised=normalised).double()
+    x = torch.randn(samples, positions, features, dtype=torch.double)
+    targets = torch.randint(CLASSES, (samples, positions))
+    parameters = dict(module.named_parameters())
+    loss = F.cross_entropy(module(x).flatten(0, 1), targets.flatten())
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+
+    def content(tensor):
+        return tensor.detach().double().numpy().tobytes()
+
+    of_engine = {name: (list(one.shape), content(one)) for name, one in parameters.items()}
+    engine_loss, of_engine = _deeppool.gradients(
+        module.network(positions), of_engine, content(x), content(targets)
+    )
+    assert abs(engine_loss - loss.item()) <= BOUND * loss.item()
+    for name, gradient in zip(parameters, gradients):
+        ours = torch.frombuffer(bytearray(of_engine[name][1]), dtype=torch.double).view_as(gradient)
+        difference = float((ours - gradient).abs().max())
+        assert difference <= BOUND * max(float(gradient.abs().max()), 1e-4), f"{name}: {difference}"
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()], ids=["squared", "binary"])

@@ -43,9 +43,10 @@ class Reverses(nn.Module):
 
 
 class Recurrent(nn.Module):
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__()
-        self.lstm, self.last = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+        self.lstm = nn.LSTM(4, 5, batch_first=True, **options)
+        self.last = nn.Linear(10 if self.lstm.bidirectional else 5, 3)
 
     def forward(self, x):
         return self.last(self.lstm(x)[0][:, -1])
@@ -202,6 +203,7 @@ SAME = {
     "own norm": (around(lambda: random_modules.OwnNorm(4)), None, LABELS, None),
     "own gradient": (around(Reverses), None, LABELS, None),
     "recurrent": (lambda: (Recurrent(), (5, 4)), None, LABELS, None),
+    "bidirectional": (lambda: (Recurrent(bidirectional=True), (5, 4)), None, LABELS, None),
     "counter": (around(lambda: random_modules.Counting(4, "count")), None, LABELS, None),
     "unfrozen": (frozen_first, None, LABELS, each(lambda m, i: m[0].requires_grad_(i > 1))),
     "frozen later": (vectors, None, LABELS, each(lambda m, i: m[2].requires_grad_(i < 2))),
@@ -497,6 +499,20 @@ def test_norm_of_other_shapes_is_named_while_tracing():
     module = nn.Sequential(nn.Conv3d(2, 4, 1), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(32, 3))
     with pytest.raises(TraceError, match="batch normalization `1`.*other than images, signals and vectors"):
         trace(module, torch.randn(BATCH, 2, 2, 2, 2))
+
+
+def trained_bags():
+    results = []
+    for mode in ("sum", "mean"):
+        torch.manual_seed(6)
+        module = nn.Sequential(nn.EmbeddingBag(7, 4, mode=mode), nn.Linear(4, 3)).double()
+        batches = [(torch.randint(7, (BATCH, 5)), LABELS) for _ in range(3)]
+        results.append(trained_both_ways(module, None, F.cross_entropy, batches))
+    return results
+
+
+def test_bags_of_embeddings_train_as_alone():
+    assert on_ranks(WORLD, trained_bags) == [[None, None]] * WORLD
 
 
 def test_loss_of_island_is_the_mean_of_its_values():

@@ -62,6 +62,7 @@ CASES = [
     ("transformer", 5, 2, False),
     ("tied", 6, 1, False, BY_FEATURES),
     ("tied", 7, 2, False, BY_POSITIONS),
+    ("mixture", 12, 2, True, (("experts", ("positions", 4)), ("experts.router", ("positions", 2)))),
     ("rows", 8, 1, True, (*BY_POSITIONS, *((f"blocks.{i}.fc1", ("positions", 2)) for i in (0, 1)))),
 ]
 

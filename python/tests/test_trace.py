@@ -1,6 +1,7 @@
 """Tracing of modules."""
 
 import copy
+import functools
 import math
 import os
 
@@ -15,7 +16,7 @@ from torch.nn import functional as F  # noqa: E402
 from traced_networks import NETWORKS, SMALL, GPT2, LanguageModel, tokens  # noqa: E402
 
 from deeppool import Network, Profile, plan, simulate  # noqa: E402
-from deeppool.tracing import TraceError, trace  # noqa: E402
+from deeppool.tracing import TraceError, check_gradients, trace  # noqa: E402
 
 #: Networks of `NETWORKS` that are traced by default.
 QUICK = ["alexnet", "mobilenet_v3_large", "lstm"]
@@ -614,12 +615,12 @@ def test_detached_values_stay_detached():
 
 
 class Tied(nn.Module):
-    """A model whose head shares the embedding's weight, but has its own bias."""
+    """A model whose head shares the embedding's weight, but has its own bias, under two names."""
 
     def __init__(self):
         super().__init__()
         self.embedding, self.head = nn.Embedding(11, 4), nn.Linear(4, 11)
-        self.head.weight = self.embedding.weight
+        self.head.weight, self.bias = self.embedding.weight, self.head.bias
 
     def forward(self, x):
         return self.head(self.embedding(x))
@@ -633,9 +634,45 @@ def test_bias_of_a_shared_weight_is_a_separate_layer():
         ("head", "embedding"),
         ("head.bias", None),
     ]
-    assert list(traced.opaque) == ["head.bias"]
+    assert not traced.opaque
     assert torch.allclose(traced.run(x), module(x), atol=1e-6)
     assert traced.network.layers[2].parameters_of == "embedding"
+    targets = torch.randint(0, 11, (2, 5))
+    assert check_gradients(traced, x, targets).largest_difference < 1e-7
+
+
+def test_class_weights_are_not_those_of_a_kind():
+    module, x = nn.Linear(4, 3), torch.randn(2, 4)
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    assert trace(module, x, loss=weighted).opaque == {"loss": "a cross entropy with class weights"}
+    shares = trace(module, x, loss=nn.CrossEntropyLoss(), targets=torch.full((2, 3), 1 / 3))
+    assert shares.opaque == {"loss": "a cross entropy of class probabilities"}
+    # No label of the graph format: the kind without an ignored label.
+    assert not trace(module, x, loss=nn.CrossEntropyLoss(ignore_index=-(2**40))).opaque
+
+
+class TwoTokens(nn.Module):
+    """A sequence with two learned vectors before it, as of a class and of a teacher's class."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.randn(1, 1, 4)) for _ in range(2))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        tokens = [token.expand(len(x), -1, -1) for token in (self.first, self.second)]
+        return self.head(torch.cat([*tokens, x], 1))
+
+
+def test_several_vectors_before_a_sequence_are_layers():
+    module, x = TwoTokens(), torch.randn(2, 5, 4)
+    traced = trace(module, x)
+    assert [(layer.name, layer.kind) for layer in traced.layers[:2]] == [
+        ("second", "class_token"),
+        ("first", "class_token"),
+    ]
+    assert torch.equal(traced.run(x), module(x))
+    assert check_gradients(traced, x, torch.randint(0, 3, (2, 7))).largest_difference < 1e-7
 
 
 class Recurrent(nn.Module):
@@ -747,6 +784,65 @@ def test_default_loss_is_a_cross_entropy_layer():
     assert losses.shape == (5,)
     assert losses.mean().item() == pytest.approx(F.cross_entropy(module(x), labels).item())
     assert traced.layers[-1].kind == "softmax_cross_entropy"
+    assert traced.graph["layers"][-1]["op"] == "softmax_cross_entropy"
+    labels[1] = -100
+    ignoring = trace(module, x, targets=labels).graph["layers"][-1]["op"]
+    assert ignoring == {"softmax_cross_entropy": {"ignored_label": -100}}
+
+
+class Bag(nn.Module):
+    """A bag of embeddings and a linear layer."""
+
+    def __init__(self, call=lambda bag, x: bag(x), **options):
+        super().__init__()
+        self.bag, self.head, self.call = nn.EmbeddingBag(9, 4, **options), nn.Linear(4, 3), call
+
+    def forward(self, x):
+        return self.head(self.call(self.bag, x))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bag_of_embeddings_is_an_embedding_reduced_over_positions(mode):
+    module, x = Bag(mode=mode), torch.randint(9, (5, 6))
+    traced = trace(module, x)
+    assert not traced.opaque
+    names = [layer.name for layer in traced.layers]
+    scale = ["bag.sum.scale"] if mode == "sum" else []
+    pool = [f"bag.{mode}.{part}" for part in ("permute", "reshape", "pool")]
+    assert names == ["bag", *pool, *scale, f"bag.{mode}", "head", "loss"]
+    assert traced.graph["layers"][0]["op"] == {"embedding": {"vocabulary": 9, "features": 4}}
+    torch.testing.assert_close(traced.run(x), module(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (Bag(mode="max"), "mode 'max'"),
+        (Bag(mode="sum", padding_idx=1), "padding_idx"),
+        (Bag(lambda bag, x: bag(x, None, torch.ones(x.shape)), mode="sum"), "per_sample_weights"),
+        (Bag(lambda bag, x: bag(x.flatten(), torch.arange(0, x.numel(), 6))), "offsets"),
+    ],
+    ids=["max", "padding", "weights", "offsets"],
+)
+def test_other_bags_of_embeddings_are_opaque(module, reason):
+    x = torch.randint(9, (5, 6))
+    traced = trace(module, x)
+    assert traced.opaque == {"bag": f"embedding_bag with {reason}"}
+    torch.testing.assert_close(traced.run(x), module(x))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [nn.CrossEntropyLoss(label_smoothing=0.1), functools.partial(F.cross_entropy, label_smoothing=0.1)],
+    ids=["module", "function"],
+)
+def test_smoothed_labels_are_an_option_of_cross_entropies(loss):
+    module, x, labels = nn.Linear(4, 3), torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0])
+    traced = trace(module, x, loss=loss)
+    rule = {"ignored_label": -100, "label_smoothing": 0.1}
+    assert traced.graph["layers"][-1]["op"] == {"softmax_cross_entropy": rule}
+    losses = traced.islands["loss"](traced.run(x), labels)
+    assert losses.mean().item() == pytest.approx(loss(module(x), labels).item())
 
 
 @pytest.mark.parametrize("loss", [nn.L1Loss(), lambda output, target: ((output - target) ** 2).mean()])
@@ -805,10 +901,34 @@ def test_recurrent_modules_are_linear_layers_and_recurrences(kind, dropout):
     assert sum(layer.parameter_count for layer in of_layers) == sum(learned)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_bidirectional_modules_have_two_recurrences_and_a_concatenation(kind):
+    module = LanguageModel(11, 8, 0.5)
+    module.lstm = kind(8, 6, 2, batch_first=True, dropout=0.5, bidirectional=True)
+    module.decoder = nn.Linear(12, 11)
+    traced = trace(module, tokens(11, 5))
+    assert not traced.opaque
+    layers = {layer["name"]: layer for layer in traced.graph["layers"] if layer["name"].startswith("lstm")}
+    parts = ["ih_l{}", "hh_l{}", "ih_l{}_reverse", "hh_l{}_reverse", "concat_l{}"]
+    names = [part.format(level) for level in (0, 1) for part in parts]
+    names.insert(5, "dropout_l0")
+    assert list(layers) == [f"lstm.{name}" for name in names]
+    inputs = ["lstm.hh_l1", "lstm.hh_l1_reverse"]
+    assert layers["lstm.concat_l1"] == {"name": "lstm.concat_l1", "op": "concat", "inputs": inputs}
+    cell = kind.__name__.lower()
+    ops = [layers[name]["op"]["recurrence"] for name in inputs]
+    forward = {"cell": cell, "bias": True}
+    assert ops == [forward, forward | {"reversed": True}]
+    learned = {f"lstm.{name}": parameter.numel() for name, parameter in module.lstm.named_parameters()}
+    of_islands = {name for island in traced.islands.values() for name, _ in island.named_parameters()}
+    assert learned.keys() == {name for name in of_islands if name.startswith("lstm")}
+    of_layers = [layer for layer in traced.network.layers if layer.name.startswith("lstm")]
+    assert sum(layer.parameter_count for layer in of_layers) == sum(learned.values())
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: nn.LSTM(8, 4, batch_first=True, bidirectional=True),
         lambda: nn.LSTM(8, 16, batch_first=True, proj_size=8),
         lambda: nn.RNN(8, 8, batch_first=True),
     ],

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from plan_documents import data_parallel, plan_document, random_split_plan  # noqa: E402
 from ranks import on_ranks  # noqa: E402
+from small_networks import Answer  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -175,20 +176,6 @@ def test_arguments_that_differ_between_samples_are_inputs():
     batch = torch.randint(11, (3, 4)), other
     output, expected = traced.run(*batch), traced.module(*batch).logits
     assert torch.allclose(output, expected, atol=1e-5)
-
-
-class Answer(nn.Module):
-    """Answers to questions on images."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.seen = nn.Conv2d(2, 8, 3, padding=1), nn.Linear(8 * 16, 8)
-        self.words, self.norm, self.asked = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8 * 6, 8)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, image, *, question):
-        seen = self.seen(self.conv(image).relu().flatten(1))
-        return self.head(seen * self.asked(self.norm(self.words(question)).flatten(1)))
 
 
 def questions(samples):

@@ -50,6 +50,8 @@ NETWORKS = [
     ("FalconForCausalLM", SMALL | {"alibi": True, "multi_query": False, "bias": True}, 0),
     ("BertForSequenceClassification", SMALL, 0),
     ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 0),
+    ("MixtralForCausalLM", SMALL | {"num_key_value_heads": 2, "num_local_experts": 4}, 0),
+    ("OlmoeForCausalLM", SMALL | {"num_experts": 6, "num_experts_per_tok": 3}, 0),
     ("T5EncoderModel", T5, 1),
     ("MambaForCausalLM", SMALL | {"state_size": 4}, 2),
 ]
@@ -80,9 +82,10 @@ def test_network_is_traced_and_planned_as_it_comes(name, options, opaque, capfd)
 
 
 def test_cost_of_experts_includes_their_products():
-    kind = transformers.MixtralForCausalLM
-    module = kind(kind.config_class(**SMALL, num_key_value_heads=2, num_local_experts=4))
-    traced = trace(module, torch.randint(1, 100, (2, 16)))
+    # Its experts have biases and a gate of another kind.
+    kind = transformers.GptOssForCausalLM
+    sizes = {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2}
+    traced = trace(kind(kind.config_class(**SMALL, **sizes)), torch.randint(1, 100, (2, 16)))
     experts = [layer for layer in traced.network.layers if layer.name.endswith(".mlp")]
     # Each of 16 tokens has two experts of three linear layers.
     products = 16 * 2 * 3 * 2 * 32 * 64
@@ -90,6 +93,26 @@ def test_cost_of_experts_includes_their_products():
     for layer in experts:
         assert products < layer.forward_flops < 1.1 * products
         assert 2 * products < layer.backward_flops < 2.2 * products
+
+
+def test_experts_of_a_mixtral_are_a_kind():
+    torch.manual_seed(0)
+    kind = transformers.MixtralForCausalLM
+    options = {"num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 3}
+    module = kind(kind.config_class(**SMALL | options)).eval()
+    # Grouped products are not computed in double precision.
+    module.set_experts_implementation("batched_mm")
+    traced = trace(module, torch.randint(1, 100, (2, 16)))
+    op = {"experts": 5, "chosen": 3, "width": 64, "activation": "silu", "gated": True, "normalised": True}
+    documents = {layer["name"]: layer for layer in traced.network.to_dict()["layers"]}
+    for prefix in (f"model.layers.{index}.mlp" for index in range(2)):
+        assert documents[f"{prefix}.gate"]["op"] == {"linear": {"out_features": 5, "bias": False}}
+        assert documents[f"{prefix}.experts"]["op"] == {"mixture_of_experts": op}
+        assert documents[f"{prefix}.experts"]["inputs"][1] == f"{prefix}.gate"
+    names = {name for island in traced.islands.values() for name, _ in island.named_parameters()}
+    assert names == {name for name, _ in module.named_parameters()}
+    tokens, labels = torch.randint(100, (3, 16)), torch.randint(100, (3, 16))
+    assert check_gradients(traced, tokens, labels).largest_difference < 1e-6
 
 
 def test_gradients_of_a_llama_match_pytorch():
@@ -120,6 +143,12 @@ CONFIGURATIONS = [
     ),
     ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "attention_dropout": 0.2}),
     ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "sliding_window": 5}),
+    (
+        "MixtralForCausalLM",
+        SMALL
+        | {"num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 3}
+        | {"sliding_window": 5, "hidden_act": "gelu"},
+    ),
     (
         "Qwen2ForCausalLM",
         SMALL

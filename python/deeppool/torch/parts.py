@@ -18,6 +18,7 @@ from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
 from deeppool.tracing.activations import ACTIVATIONS
 from deeppool.tracing.attention import attend
+from deeppool.tracing.experts import mix
 from deeppool.tracing.island import BatchNorm, Island, empty_output
 from deeppool.tracing.rotations import rotate
 
@@ -174,6 +175,9 @@ def _function(
             return lambda *inputs: attend(
                 *inputs, *tensors, **(options if island.is_training else in_evaluation)
             )
+        case "mixture_of_experts":
+            names = ("chosen", "activation", "gated", "normalised")
+            return lambda *inputs: mix(*inputs, *tensors, **{name: options[name] for name in names})
         case "flatten":
             return lambda x: x.flatten(1)
         case "batch_norm" if norm is not None:

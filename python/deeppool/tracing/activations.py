@@ -17,7 +17,7 @@ from deeppool.tracing.kinds import Kind
 from deeppool.tracing.units import Unit, Units
 
 #: Bound of the differences of activations with rounded constants, relative or absolute.
-OWN = 1e-7
+TOLERANCE = 1e-7
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu6": F.relu6,
     "hard_sigmoid": F.hardsigmoid,
@@ -76,7 +76,9 @@ def with_own_gradient(units: Units, unit: Unit) -> Kind | None:
         return None  # For example, mixed data types because of a constant in single precision.
     for name, function in ACTIVATIONS.items():
         pairs = zip((result, gradient), _with_gradient(function, x, upstream))
-        if all(one.shape == x.shape and torch.allclose(one, other, OWN, OWN) for one, other in pairs):
+        if all(
+            one.shape == x.shape and torch.allclose(one, other, TOLERANCE, TOLERANCE) for one, other in pairs
+        ):
             return Kind(name, (units.needs(unit)[1][0],))
     return None
 

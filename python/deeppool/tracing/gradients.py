@@ -80,9 +80,10 @@ def check_gradients(
     traced.check_unchanged()
     batch = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
     features = torch.cat([one.double().flatten(1) for one in batch], 1)
+    # A module may have a tensor under several names, of which the network has one.
     engine_parameters = {
         name: (list(parameter.shape), _bytes(parameter))
-        for name, parameter in traced.module.named_parameters()
+        for name, parameter in traced.module.named_parameters(remove_duplicate=False)
     }
     engine_loss, of_engine = _deeppool.gradients(
         traced.network.to_json(), engine_parameters, _bytes(features), _bytes(targets)
@@ -93,7 +94,11 @@ def check_gradients(
         value = layer.island(value)
     expected = targets.double() if targets.is_floating_point() else targets
     loss = traced.loss_layers[-1].island(value, expected).mean()
-    parameters = dict(module.named_parameters())
+    names: dict[torch.nn.Parameter, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if parameter not in names or name in of_engine:
+            names[parameter] = name
+    parameters = {name: parameter for parameter, name in names.items()}
     gradients = torch.autograd.grad(
         loss, list(parameters.values()), allow_unused=True, materialize_grads=True
     )

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from deeppool.tracing.positions import Positions, consecutive_in, counted
-from deeppool.tracing.program import Ref, Step, Stored
+from deeppool.tracing.program import Ref, Step, Stored, why_no_embedding
 from deeppool.tracing.units import Units
 
 #: A layer's kind in the graph format: a name, or a name with options.
@@ -40,6 +40,8 @@ class Piece:
     output: tuple[int, ...]
     #: Suffix of the layer's name; empty for the one with the module's name.
     suffix: str = ""
+    #: The layer's whole name if it differs from the module's: that of a parameter.
+    name: str | None = None
     #: Parameters, which the function takes after the input.
     stored: tuple[Stored, ...] = ()
 
@@ -211,6 +213,8 @@ class _Matcher:
                 return self._softmax()
             case "embedding":
                 return self._embedding()
+            case "embedding_bag":
+                return Unknown(why_no_embedding(step, self.units.steps) or f"{SHAPE} of {self.op}")
             case "add":
                 return self._add()
             case "mul":
@@ -748,23 +752,35 @@ class _Matcher:
         if len(values) == len(tensors):
             samples = [self._sample(value) for value in values]
             rows = {self.units.steps[value].rows for value in values}
-            if (
-                all(sample and len(sample) == 3 for sample in samples)
-                and rows == {1}
-                and self._dim(values[0], dim) == 0
-            ):
+            joined = {(len(sample or ()), self._dim(values[0], dim)) for sample in samples}
+            # The channels of images, the features of sequences, or those of vectors.
+            if rows == {1} and len(joined) == 1 and joined <= {(3, 0), (2, 1), (1, 0)}:
                 return Kind("concat", tuple(values))
-            return Unknown("a concatenation of something other than images by channels")
-        if (
-            len(values) == 1
-            and len(tensors) == 2
-            and tensors[1] == Ref(values[0])
-            and self._dim(values[0], dim) == 0
-        ):
-            token = self._token(tensors[0], self._sample(values[0]))
-            if token is not None:
-                return Kind("class_token", (values[0],), token.name)
+            return Unknown("a concatenation of something other than channels of images or features")
+        if len(values) == 1 and tensors[-1] == Ref(values[0]) and self._dim(values[0], dim) == 0:
+            sample = self._sample(values[0])
+            tokens = [self._token(token, sample) for token in tensors[:-1]]
+            known = [token for token in tokens if token is not None]
+            if sample is not None and len(known) == len(tokens):
+                return self._tokens(values[0], known, sample)
         return Unknown("a concatenation with a value that is not a layer's output")
+
+    def _tokens(self, value: int, tokens: list[Stored], sample: tuple[int, ...]) -> Match:
+        """Matches learned vectors before a sequence: a class token, or several."""
+        if len(tokens) == 1:
+            return Kind("class_token", (value,), tokens[0].name)
+        positions, features = sample
+
+        def prepend(x: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+            return torch.cat([token.reshape(1, 1, features).expand(len(x), -1, -1), x], 1)
+
+        return Pieces(
+            value,
+            tuple(
+                Piece("class_token", prepend, (positions + count, features), name=token.name, stored=(token,))
+                for count, token in enumerate(reversed(tokens), 1)
+            ),
+        )
 
     def _token(self, token: Any, sample: tuple[int, ...] | None) -> Stored | None:
         while isinstance(token, Ref) and self.units.steps[token.index].op in (

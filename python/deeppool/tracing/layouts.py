@@ -42,41 +42,41 @@ class Layout:
 
     def join(self, positions: int, path: str, taken: int, free_name: Callable[[str], str]) -> list[Part]:
         """Returns the layers that order the vector as the one input of an attention, with a query each."""
-        writer = _Writer(path, taken, free_name)
-        writer.add("reshape", [positions, self.groups, 3, self.width])
-        writer.add("permute", [0, 2, 1, 3])
-        writer.add("reshape", [positions, 3 * self.groups * self.width])
-        return writer.parts
+        chain = _Chain(path, taken, free_name)
+        chain.add("reshape", [positions, self.groups, 3, self.width])
+        chain.add("permute", [0, 2, 1, 3])
+        chain.add("reshape", [positions, 3 * self.groups * self.width])
+        return chain.parts
 
     def parts(
         self, positions: int, path: str, taken: int, free_name: Callable[[str], str]
     ) -> tuple[list[Part], list[str]]:
         """Returns the layers that divide the vector, and the names of its queries, keys and values."""
-        writer, groups, queries = _Writer(path, taken, free_name), self.groups, self.queries
+        chain, groups, queries = _Chain(path, taken, free_name), self.groups, self.queries
         if self.is_interleaved:
-            writer.add("reshape", [positions, groups, queries + 2, self.width])
-            writer.add("permute", [2, 0, 1, 3])
+            chain.add("reshape", [positions, groups, queries + 2, self.width])
+            chain.add("permute", [2, 0, 1, 3])
             ranges = [(0, queries), (queries, 1), (queries + 1, 1)]
             back = [1, 2, 0, 3]
         else:
             heads = groups * queries
-            writer.add("reshape", [positions, heads + 2 * groups, self.width])
-            writer.add("permute", [1, 0, 2])
+            chain.add("reshape", [positions, heads + 2 * groups, self.width])
+            chain.add("permute", [1, 0, 2])
             ranges = [(0, heads), (heads, groups), (heads + groups, groups)]
             back = [1, 0, 2]
-        start, names = writer.last, []
+        start, names = chain.last, []
         shapes = self.shapes(positions)
         for what, (first, count), shape in zip(("queries", "keys", "values"), ranges, shapes):
-            writer.last = start
+            chain.last = start
             if count == 1:
-                writer.add("select", first)
+                chain.add("select", first)
             else:
-                writer.add("slice", (first, count))
-                writer.add("permute", back)
+                chain.add("slice", (first, count))
+                chain.add("permute", back)
             name = free_name(f"{path}.{what}")
-            writer.add("reshape", list(shape), name)
+            chain.add("reshape", list(shape), name)
             names.append(name)
-        return writer.parts, names
+        return chain.parts, names
 
 
 def layouts(features: int, output: tuple[int, ...], heads: int) -> list[Layout]:
@@ -96,7 +96,7 @@ def layouts(features: int, output: tuple[int, ...], heads: int) -> list[Layout]:
     return found if groups == 1 else [*found, Layout(groups, heads // groups, width, False)]
 
 
-class _Writer:
+class _Chain:
     """A chain of layers that rearrange samples."""
 
     def __init__(self, path: str, taken: int, free_name: Callable[[str], str]) -> None:

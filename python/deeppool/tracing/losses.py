@@ -23,6 +23,7 @@ from deeppool.tracing.cost import cost
 from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.island import Island, of_function
+from deeppool.tracing.kinds import Op
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -54,6 +55,9 @@ SAMPLES, SPLITS = 5, ((1, 4), (3, 2), (1, 1, 1, 1, 1))
 #: Values that losses commonly treat as missing targets.
 MISSING = (-1, -100, 255)
 
+#: Largest magnitude of a label in the graph format: integers that single precision represents.
+MAX_LABEL = 1 << 24
+
 #: Remedy for losses that are not a mean over samples.
 REMEDY = (
     "give a function that returns the mean over samples of a loss of each sample alone, or, for class "
@@ -79,6 +83,8 @@ class Loss:
     """Whether it is one of PyTorch's losses with a known denominator."""
     refused: tuple[float, ...] = ()
     """Values of targets for which the loss is not a mean over samples."""
+    example: torch.Tensor | None = None
+    """Targets of one sample, for losses that are executed while tracing and whose targets are known."""
 
     def values(self, output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Returns one value per sample. Their mean is the loss of this batch."""
@@ -263,9 +269,26 @@ def _of_scores(
         )
 
     name = "cross_entropy" if loss is None else _name(loss)
-    result = Loss(name, sums, denominator, problem, loss)
+    example = torch.zeros((1, positions), dtype=torch.long)
+    result = Loss(name, sums, denominator, problem, loss, example=example)
     island = of_function("loss", lambda *inputs: result.values(*inputs), (1,))
-    return [*layers, Draft("loss", "softmax_cross_entropy", [output], island)], result
+    reason = None
+    if options().get("weight") is not None:
+        reason = "a cross entropy with class weights"
+    elif targets is not None and targets.is_floating_point():
+        reason = "a cross entropy of class probabilities"
+    if reason is not None:
+        return [*layers, Draft("loss", None, [output], island, reason)], result
+    rule, ignored = {}, options().get("ignore_index", -100)
+    # The default loss is that of networks from other files, unless targets are ignored. A larger
+    # number is no label that the engines represent.
+    is_given = loss is not None or targets is not None and bool((targets == ignored).any())
+    if is_given and abs(ignored) <= MAX_LABEL:
+        rule["ignored_label"] = ignored
+    if smoothing := options().get("label_smoothing", 0.0):
+        rule["label_smoothing"] = smoothing
+    op: Op = {"softmax_cross_entropy": rule} if rule else "softmax_cross_entropy"
+    return [*layers, Draft("loss", op, [output], island)], result
 
 
 def _has_classes_first(scores: tuple[int, ...], targets: torch.Tensor | None) -> bool:
@@ -581,7 +604,7 @@ def cost_of(island: Island, output: torch.Tensor, targets: torch.Tensor | None) 
     """Counts the cost of an opaque loss. Returns the fields of an opaque layer in the graph format."""
     assert targets is not None
     times = -(-len(output) // len(targets))
-    labels = torch.cat([targets] * times)[: len(output)]
+    labels = torch.cat([targets] * times)[: len(output)].to(output.device)
     document = {"op": island.name, "output": [1], "labels": max(1, targets[0].numel())}
 
     def run(scores: torch.Tensor) -> torch.Tensor:

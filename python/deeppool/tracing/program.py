@@ -180,6 +180,33 @@ def map_arguments(function: Callable[[Any], Any], arguments: Any) -> Any:
     return function(arguments)
 
 
+def why_no_embedding(step: Step, steps: Sequence[Step]) -> str | None:
+    """Returns the reason for which a bag of embeddings is no sum or mean over positions, or ``None``.
+
+    Args:
+        step: A step ``embedding_bag``.
+        steps: All steps.
+    """
+    if step.argument("mode") not in (0, 1):
+        return "embedding_bag with mode 'max'"
+    if step.argument("per_sample_weights") is not None:
+        return "embedding_bag with per_sample_weights"
+    if step.argument("padding_idx") not in (None, -1):
+        return "embedding_bag with padding_idx"
+    # `torch.nn.functional.embedding_bag` converts indices of (samples, positions) to a vector.
+    indices, offsets = (
+        steps[one.index] if isinstance(one, Ref) else None
+        for one in (step.argument("indices"), step.argument("offsets"))
+    )
+    tokens = indices.args[0] if indices is not None and indices.op in ("reshape", "view") else None
+    dims = steps[tokens.index].dims if isinstance(tokens, Ref) else None
+    match dims:
+        case (PerSample(1), int(positions)) if offsets is not None and offsets.op == "arange":
+            if offsets.args == (0, PerSample(positions), positions):
+                return None
+    return "embedding_bag with offsets"
+
+
 def export(module: nn.Module, call: Call) -> Program:
     """Exports a call of a module in its current mode.
 
@@ -290,7 +317,7 @@ class _Reader:
         arguments = self._arguments(path, node, node.args, other.args)
         keywords = self._arguments(path, node, node.kwargs, other.kwargs)
         if target is operator.getitem:
-            part = self._part(arguments[0], arguments[1])
+            part = self._part(arguments[0], arguments[1]) or self._bag(node, path, call, *arguments)
             if part is not None:
                 target, arguments = part
         if getattr(target, "__name__", "").startswith(("_assert", "sym_size", "sym_constrain")):
@@ -344,6 +371,25 @@ class _Reader:
         pieces_of = split.target(torch.arange(dims[dim]), *split.args[1:2])
         start = sum(len(piece) for piece in pieces_of[:position])
         return aten.slice.Tensor, (whole, dim, start, start + len(pieces_of[position]))
+
+    def _bag(
+        self, node: torch.fx.Node, path: str, call: str, results: Any, position: int
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        """Converts a bag of embeddings to a sum or a mean over the positions of an embedding."""
+        step = self.steps[results.index] if isinstance(results, Ref) and position == 0 else None
+        if step is None or step.op != "embedding_bag" or why_no_embedding(step, self.steps) is not None:
+            return None
+        tokens = self.steps[step.argument("indices").index].args[0]
+        dims = self.steps[tokens.index].dims
+        assert dims is not None
+        value = node.meta["val"]
+        dims = (*dims, value.shape[1])
+        arguments = (step.argument("weight"), tokens)
+        self.steps.append(
+            Step(len(self.steps), aten.embedding.default, arguments, {}, call, path, dims, value.dtype)
+        )
+        reduced = aten.mean.dim if step.argument("mode") == 1 else aten.sum.dim_IntList
+        return reduced, (Ref(self.steps[-1].index), [1])
 
     def _arguments(self, path: str, node: torch.fx.Node, fewer: Any, more: Any) -> Any:
         if isinstance(fewer, torch.fx.Node):

@@ -1,8 +1,9 @@
 """Layers of PyTorch's recurrent modules, ``torch.nn.LSTM`` and ``torch.nn.GRU``.
 
 A layer of such a module is a linear layer, which multiplies all positions by the input weights, and a
-recurrence. It must go through the positions in one direction, from a state of zeros, and give the outputs
-only. The module is executed on random inputs and compared with these layers.
+recurrence. A bidirectional one has both for each direction, and a concatenation of their outputs. It must
+start from a state of zeros, and give the outputs only. The module is executed on random inputs and compared
+with these layers.
 """
 
 from __future__ import annotations
@@ -32,36 +33,45 @@ def layers(
         return None
     cell, gates = CELLS[type(module)]
     inputs = units.needs(unit)[1]
-    if len(inputs) != 1 or len(outputs) != 1 or module.bidirectional or module.proj_size:
+    if len(inputs) != 1 or len(outputs) != 1 or module.proj_size:
         return None
     sample = units.steps[inputs[0]].sample
     if sample is None or len(sample) != 2 or units.steps[inputs[0]].rows != 1:
         return None
-    output = (sample[0], module.hidden_size)
+    directions = ("", "_reverse") if module.bidirectional else ("",)
+    of_direction = (sample[0], module.hidden_size)
+    output = (sample[0], len(directions) * module.hidden_size)
     if units.steps[outputs[0]].sample != output or units.steps[outputs[0]].rows != 1:
         return None
     whole = Writer(units, unit).island(unit.module, outputs[0], inputs, False)
     names = [stored.name for stored, _ in whole.stored]
-    # For each level, the weight and the bias of the input, and those of the state.
+    # For each direction of a level, the weight and the bias of the input, and those of the state.
     levels = [
-        [stored_of(unit.module, "", module.bias, f"_{part}_l{level}") for part in ("ih", "hh")]
+        [
+            [stored_of(unit.module, "", module.bias, f"_{part}_l{level}{end}") for part in ("ih", "hh")]
+            for end in directions
+        ]
         for level in range(module.num_layers)
     ]
-    if sorted(names) != sorted(stored.name for level in levels for part in level for stored in part):
+    order = [stored.name for level in levels for parts in level for part in parts for stored in part]
+    if sorted(names) != sorted(order):
         return None
 
     def expected(inputs: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
         by_name, (x,) = dict(zip(names, tensors)), inputs
-        for of_input, of_state in levels:
-            x = F.linear(x, *(by_name[stored.name] for stored in of_input))
-            x = recur(x, *(by_name[stored.name] for stored in of_state), cell=cell)
+        for level in levels:
+            results = []
+            for is_reverse, (of_input, of_state) in enumerate(level):
+                gates = F.linear(x, *(by_name[stored.name] for stored in of_input))
+                weights = (by_name[stored.name] for stored in of_state)
+                results.append(recur(gates, *weights, cell=cell, is_reverse=is_reverse == 1))
+            x = concatenate(*results)
         return x
 
     # In evaluation there is no dropout between the layers. Large weights would amplify rounding
     # errors.
     deviation = 0.5 * module.hidden_size**-0.5
-    order = [names.index(stored.name) for level in levels for part in level for stored in part]
-    options = (cell, module.bias, order)
+    options = (cell, module.bias, [names.index(name) for name in order])
     if not computes(
         units.known, whole, [sample], expected, options, is_training=False, deviation=deviation
     ):
@@ -70,17 +80,30 @@ def layers(
     taken: int | str = inputs[0]
     prefix = f"{unit.module}." if unit.module else ""
     of_gates = (sample[0], gates * module.hidden_size)
-    for level, (of_input, of_state) in enumerate(levels):
+    for level, of_directions in enumerate(levels):
         if module.dropout > 0 and level > 0:
             name = free_name(f"{prefix}dropout_l{level - 1}")
             result.append(_dropout(units, unit, module, name, taken, output))
             taken = name
-        linear = linear_part(units, free_name(f"{prefix}ih_l{level}"), of_input, taken, of_gates)
-        taken = free_name(f"{prefix}hh_l{level}")
-        island = of_function(taken, partial(recur, cell=cell), output, [(one, module) for one in of_state])
-        op = {"recurrence": {"cell": cell, "bias": module.bias}}
-        result += [linear, Part(taken, op, [linear.name], island)]
+        ends: list[int | str] = []
+        for end, (of_input, of_state) in zip(directions, of_directions):
+            linear = linear_part(units, free_name(f"{prefix}ih_l{level}{end}"), of_input, taken, of_gates)
+            name = free_name(f"{prefix}hh_l{level}{end}")
+            function = partial(recur, cell=cell, is_reverse=end != "")
+            island = of_function(name, function, of_direction, [(one, module) for one in of_state])
+            op = {"recurrence": {"cell": cell, "bias": module.bias} | ({"reversed": True} if end else {})}
+            result += [linear, Part(name, op, [linear.name], island)]
+            ends.append(name)
+        taken = ends[0]
+        if len(ends) > 1:
+            taken = free_name(f"{prefix}concat_l{level}")
+            result.append(Part(taken, "concat", ends, of_function(taken, concatenate, output)))
     return result
+
+
+def concatenate(*inputs: torch.Tensor) -> torch.Tensor:
+    """Concatenates tensors along their features."""
+    return torch.cat(inputs, -1)
 
 
 def _dropout(
@@ -95,7 +118,12 @@ def _dropout(
 
 
 def recur(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, cell: str
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    cell: str,
+    is_reverse: bool = False,
 ) -> torch.Tensor:
     """Computes a recurrence from a state of zeros.
 
@@ -105,13 +133,15 @@ def recur(
         weight: Weight of the state, of shape ``(gates * width, width)``.
         bias: Bias of these products.
         cell: ``lstm`` or ``gru``.
+        is_reverse: Whether positions are computed from the last to the first.
 
     Returns:
         The states, of shape ``(samples, positions, width)``.
     """
     state = memory = x.new_zeros((x.shape[0], weight.shape[1]))
+    order = -1 if is_reverse else 1
     states = []
-    for gates in x.unbind(1):
+    for gates in x.unbind(1)[::order]:
         products = F.linear(state, weight, bias)
         if cell == "lstm":
             i, f, g, o = (gates + products).chunk(4, 1)
@@ -122,4 +152,4 @@ def recur(
             new = (n + (r + of_r).sigmoid() * of_n).tanh()
             state = new + (z + of_z).sigmoid() * (state - new)
         states.append(state)
-    return torch.stack(states, 1)
+    return torch.stack(states[::order], 1)

@@ -128,7 +128,6 @@ def _rules(units: Units, unit: Unit, wanted: torch.Tensor) -> list[dict[str, Any
 def _configured(units: Units, unit: Unit) -> list[dict[str, Any]]:
     """Returns the rules of the configurations of modules of `transformers` around a unit."""
     parts = unit.module.split(".")
-    rules = []
     for depth in range(len(parts), -1, -1):
         module = units.modules.get(".".join(parts[:depth]))
         options = getattr(getattr(module, "config", None), "rope_parameters", None)
@@ -144,5 +143,5 @@ def _configured(units: Units, unit: Unit) -> list[dict[str, Any]]:
                 "original_positions": int(positions),
             }
             if high > low:
-                rules.append({"base": float(options["rope_theta"]), "scaling": {"llama3": llama3}})
-    return rules[:1]
+                return [{"base": float(options["rope_theta"]), "scaling": {"llama3": llama3}}]
+    return []

@@ -63,9 +63,10 @@ def is_of_pytorch(module: nn.Module) -> bool:
 
 
 def observe(module: nn.Module, call: Call) -> Observed | None:
-    """Runs a module's forward pass in its current mode, and restores its state.
+    """Runs a module's forward pass of one sample in its current mode, and restores its state.
 
-    If attributes that it reads change, as in a cache, it runs a second time.
+    It runs with two samples if it fails with one, as a batch normalization of a vector does. If attributes
+    that it reads change, as in a cache, it runs a second time.
 
     Args:
         module: The module.
@@ -77,8 +78,13 @@ def observe(module: nn.Module, call: Call) -> Observed | None:
     Raises:
         TraceError: It changes attributes that it reads, or uses activation checkpointing.
     """
+    observed = _observe(module, call, 1)
+    return _observe(module, call, 2) if observed is None else observed
+
+
+def _observe(module: nn.Module, call: Call, samples: int) -> Observed | None:
     observed = Observed()
-    batch = batch_of(call.examples.values(), 2)
+    batch = batch_of(call.examples.values(), samples)
     paths = {part: path for path, part in module.named_modules()}
     with _restored(module) as buffers, torch.enable_grad():
         at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}

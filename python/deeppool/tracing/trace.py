@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from deeppool.tracing import (
     activations,
     attention,
+    experts,
     grouping,
     linears,
     losses,
@@ -104,6 +105,7 @@ def trace(
         refusals.check_steps(units)
         counters = refusals.counters(units, observed)
         attention.find(units)
+        experts.find(units)
         grouping.group(units)
         drafts, output = _layers(units, list(examples))
         refusals.check_norms(drafts)
@@ -113,12 +115,13 @@ def trace(
             raise TraceError("the first dimension of the output is not the batch")
         last, of_samples = losses.drafts(loss, output, scores, targets)
         drafts += last
+        executed = of_samples.example if targets is None else targets
         if last[-1].op is None:
-            losses.needs_targets(targets)
+            losses.needs_targets(executed)
         if targets is not None:
             losses.check_targets(of_samples, targets)
         batch = dict(zip(examples, batch_of(examples.values(), SAMPLES)))
-        costs = check_layers(modes, drafts, batch, targets)
+        costs = check_layers(modes, drafts, batch, executed)
         outputs = [] if of_samples.is_known else random_outputs(modes, drafts, output, examples)
         losses.check(of_samples, outputs, targets)
         watch = Watch(module, observed, _followed(units, drafts))
@@ -185,6 +188,8 @@ class _Layers:
         parts = attention.layers(self.units, unit, self._free_name)
         if parts is None:
             parts = recurrent.layers(self.units, unit, outputs, self._free_name)
+        if parts is None:
+            parts = experts.layers(self.units, unit, outputs, self._free_name)
         if parts is not None:
             drafts = []
             for layer in parts:
@@ -293,12 +298,14 @@ class _Layers:
         product = of_function(name, F.linear, step.sample, [(weight, modules[weight.owner])])
         op: Op = {"linear": {"out_features": step.sample[-1], "bias": False}}
         first = Draft(name, op, [self.layer_of[value] for value in match.inputs], product)
-        called = self._free_name(f"{name}.bias")
+        called = self._free_name(bias.name)
         island = of_function(called, torch.add, step.sample, [(bias, modules[bias.owner])])
-        return [
-            first,
-            Draft(called, None, [name], island, "the bias of a layer with a shared weight", [step]),
-        ]
+        if len(step.sample) != 2:
+            reason = "the bias of a layer with a shared weight, of something other than sequences"
+            return [first, Draft(called, None, [name], island, reason, [step])]
+        # A vector that is added to all positions.
+        added: Op = {"position_embedding": {"positions": 1, "repeated": True}}
+        return [first, Draft(called, added, [name], island, steps=[step])]
 
     def _pieces(self, unit: Unit, step: Step, match: Pieces) -> list[Draft]:
         learns = any(piece.stored for piece in match.pieces)
@@ -306,7 +313,7 @@ class _Layers:
         name = self._free_name(unit.module if has_name else self._functional(unit.module, step.op))
         drafts: list[Draft] = []
         for piece in match.pieces:
-            called = name + piece.suffix
+            called = name + piece.suffix if piece.name is None else self._free_name(piece.name)
             inputs = [drafts[-1].name if drafts else self.layer_of[match.value]]
             stored = [(one, self.units.modules[one.owner]) for one in piece.stored]
             island = of_function(called, piece.function, piece.output, stored)
