@@ -256,17 +256,19 @@ optional_features() {
 
 # Waits for the lints and the documentation of optional features, which are made beside tests.
 linted() {
-    local status=0
-    wait "$linting" || status=$?
-    cat "$lint_log"
-    return "$status"
+    finished "$linting" "$lint_log"
 }
 
 # Waits for the check with the oldest Rust, which runs beside other steps.
 oldest_rust() {
+    finished "$checking" "$oldest_log"
+}
+
+# finished PROCESS LOG: waits for a process, prints its log, and returns its status.
+finished() {
     local status=0
-    wait "$checking" || status=$?
-    cat "$oldest_log"
+    wait "$1" || status=$?
+    cat "$2"
     return "$status"
 }
 

@@ -328,6 +328,10 @@ def product_flops(layer, operation):
         gates = {"lstm": 58, "gru": 38}[operation[layer.kind]["cell"]]
         biases = has_bias * math.prod(layer.input_shapes[0])
         return layer.forward_flops - gates * math.prod(layer.shape) - biases
+    if layer.kind == "mixture_of_experts":
+        options, (positions, features) = operation[layer.kind], layer.shape
+        matrices = 3 if options["gated"] else 2
+        return positions * options["chosen"] * 2 * matrices * options["width"] * features
     return 0
 
 
