@@ -323,7 +323,7 @@ def _reached(units: Units, unit: Unit, argument: Any, inputs: list[int]) -> list
         if index not in seen:
             seen.add(index)
             if index not in inputs:
-                pending.extend(units.steps[index].refs())
+                pending.extend(units.steps[index].refs)
     return [index for index in inputs if index in seen]
 
 
@@ -397,7 +397,7 @@ def _region(units: Units, core: Step) -> list[int] | None:
     """Returns the steps from queries, keys and values to the attention's output."""
     users: dict[int, list[int]] = {}
     for index in sorted(units.live):
-        for needed in units.steps[index].refs():
+        for needed in units.steps[index].refs:
             users.setdefault(needed, []).append(index)
     chain = [core.index]
     while True:
@@ -439,7 +439,7 @@ def _back(units: Units, chain: list[int], output: tuple[int, ...], sources: int)
         if units.is_input(index) or _learns(step):
             return None
         region.add(index)
-        pending.extend(step.refs())
+        pending.extend(step.refs)
     return sorted(region) if len(found) == sources else None
 
 
@@ -449,7 +449,7 @@ def _is_closed(region: list[int], users: dict[int, list[int]]) -> bool:
 
 
 def _learns(step: Step) -> bool:
-    return any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves())
+    return any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves)
 
 
 def _probability(step: Step) -> float:

@@ -68,14 +68,14 @@ def _end(units: Units, core: Step, router: Step) -> int | None:
     sample, experts = units.steps[router.args[0].index].sample, (router.sample or ())[-1]
     users: dict[int, list[int]] = {}
     for index in sorted(units.live):
-        for needed in units.steps[index].refs():
+        for needed in units.steps[index].refs:
             users.setdefault(needed, []).append(index)
     dependent, last_user, learns = {router.index}, router.index, False
     for index in range(router.index, len(units.steps)):
         step = units.steps[index]
-        shapes = [units.parameter(leaf) for leaf in step.leaves() if isinstance(leaf, Stored)]
+        shapes = [units.parameter(leaf) for leaf in step.leaves if isinstance(leaf, Stored)]
         learns = learns or any(len(shape) == 3 and shape[0] == experts for shape in shapes)
-        if index not in units.live or index > router.index and not dependent & set(step.refs()):
+        if index not in units.live or index > router.index and not dependent & set(step.refs):
             continue
         dependent.add(index)
         # Nothing before this value is used after it.
@@ -97,7 +97,7 @@ def _region(units: Units, router: Step, end: int) -> list[int] | None:
         index = pending.pop()
         if index not in before:
             before.add(index)
-            pending.extend(units.steps[index].refs())
+            pending.extend(units.steps[index].refs)
     region, pending = set[int](), [end, router.index]
     while pending:
         index = pending.pop()
@@ -106,7 +106,7 @@ def _region(units: Units, router: Step, end: int) -> list[int] | None:
         if index < start:
             return None
         region.add(index)
-        pending.extend(units.steps[index].refs())
+        pending.extend(units.steps[index].refs)
     return sorted(region)
 
 

@@ -97,7 +97,7 @@ def _compared(units: Units, tokens: int, steps: list[int]) -> set[int] | None:
         if step.is_random:
             return None
         # Only the shapes or data types of other arguments are used.
-        used = () if step.op in LIKE else step.args[:1] if step.op in AS else step.leaves()
+        used = () if step.op in LIKE else step.args[:1] if step.op in AS else step.leaves
         if not any(isinstance(leaf, Ref) and leaf.index in same for leaf in used):
             continue
         constant = step.args[1] if len(step.args) == 2 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -148,15 +149,17 @@ class Step:
             and torch.Tag.nondeterministic_seeded in self.target.tags
         )
 
-    def leaves(self) -> list[Any]:
-        """Returns all values and stored tensors in the arguments, in order."""
+    @cached_property
+    def leaves(self) -> tuple[Ref | Stored, ...]:
+        """All values and stored tensors in the arguments, in order."""
         leaves: list[Any] = []
-        map_arguments(lambda leaf: leaves.append(leaf), (self.args, self.kwargs))
-        return [leaf for leaf in leaves if isinstance(leaf, Ref | Stored)]
+        map_arguments(leaves.append, (self.args, self.kwargs))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Ref | Stored))
 
-    def refs(self) -> list[int]:
-        """Returns the indices of the values in the arguments, in order."""
-        return [leaf.index for leaf in self.leaves() if isinstance(leaf, Ref)]
+    @cached_property
+    def refs(self) -> tuple[int, ...]:
+        """Indices of the values in the arguments, in order."""
+        return tuple(leaf.index for leaf in self.leaves if isinstance(leaf, Ref))
 
 
 @dataclass

@@ -177,7 +177,7 @@ def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
             source = units.steps[step.args[1].index]
             if source.op == "add_" and source.args[0] == target:
                 continue  # The assignment in `self.count += 1`.
-        read |= {leaf.name for leaf in step.leaves() if isinstance(leaf, Stored)}
+        read |= {leaf.name for leaf in step.leaves if isinstance(leaf, Stored)}
         if _is_norm_of_batch(step):
             statistics |= {step.argument(name) for name in ("running_mean", "running_var")}
     found = [

@@ -68,6 +68,7 @@ class Units:
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.steps = program.steps
         self._find_writers()
+        self.before = [tuple(self._before(step.index)) for step in self.steps]
         self.live = self._live()
         self.free = self._free()
         self.units: list[Unit] = self._first()
@@ -91,9 +92,9 @@ class Units:
                 self.writers.setdefault(root, []).append(step.index)
 
     def _before(self, index: int) -> Iterable[int]:
-        """Yields the steps that a step depends on: producers of its arguments, and writers to them."""
+        """Yields the steps that a step depends on, for ``before``: producers of its arguments, and writers to them."""
         step = self.steps[index]
-        for needed in step.refs():
+        for needed in step.refs:
             yield needed
             yield from (
                 writer for writer in self.writers.get(self.root[needed], []) if needed < writer < index
@@ -108,7 +109,7 @@ class Units:
             index = pending.pop()
             if index not in live:
                 live.add(index)
-                pending.extend(self._before(index))
+                pending.extend(self.before[index])
         return live
 
     def _free(self) -> set[int]:
@@ -117,10 +118,10 @@ class Units:
         learned: list[bool] = []
         free: set[int] = set()
         for step in self.steps:
-            needed = [] if step.op in LIKE else list(self._before(step.index))
+            needed = [] if step.op in LIKE else list(self.before[step.index])
             is_input = self.is_input(step.index)
             depends.append(is_input or any(depends[i] for i in needed))
-            own = any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves())
+            own = any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves)
             learned.append(own or any(learned[i] for i in needed))
             if is_input:
                 # Integer inputs, such as tokens, have no gradient.
@@ -232,7 +233,7 @@ class Units:
         inputs: list[int] = []
         pending: list[tuple[int, bool]] = []
         for index in unit.steps:
-            pending.extend((i, self.steps[index].op in LIKE) for i in self._before(index) if i not in own)
+            pending.extend((i, self.steps[index].op in LIKE) for i in self.before[index] if i not in own)
         # A stack, so that inputs are in the order in which the steps use them.
         pending.reverse()
         while pending:
@@ -242,7 +243,7 @@ class Units:
             if index in self.free and not self.is_input(index):
                 repeated.add(index)
                 step = self.steps[index]
-                more = [(i, step.op in LIKE) for i in self._before(index) if i not in own]
+                more = [(i, step.op in LIKE) for i in self.before[index] if i not in own]
                 pending.extend(reversed(more))
             elif not is_like and index not in inputs:
                 inputs.append(index)
@@ -252,7 +253,7 @@ class Units:
         """Returns the distinct stored tensors that a unit uses, in order."""
         tensors: dict[str, Stored] = {}
         for index in sorted([*self.needs(unit)[0], *unit.steps]):
-            for leaf in self.steps[index].leaves():
+            for leaf in self.steps[index].leaves:
                 if isinstance(leaf, Stored):
                     tensors.setdefault(leaf.name, leaf)
         return list(tensors.values())
@@ -288,18 +289,18 @@ class Units:
         """Merges steps that write to memory with later steps that read it through another value."""
         users: dict[object, set[int]] = {}
         for step in self.steps:
-            for leaf in step.refs():
+            for leaf in step.refs:
                 users.setdefault(self.root[leaf], set()).add(step.index)
         for root, writers in self.writers.items():
             if isinstance(root, Stored):
                 continue
             for writer in writers:
-                changed = self.steps[writer].refs()[0]
+                changed = self.steps[writer].refs[0]
                 others = [
                     user
                     for user in users.get(root, ())
                     if user > writer
-                    and any(r < writer and self.root[r] == root for r in self.steps[user].refs())
+                    and any(r < writer and self.root[r] == root for r in self.steps[user].refs)
                 ]
                 if others and self.dynamic(writer):
                     together = [*others, writer, changed, *(i for i in [root] if isinstance(i, int))]
