@@ -2,12 +2,12 @@
 """Traces and plans networks of `torchvision`, `timm` and `transformers` with random weights for 64 GPUs.
 
     python benchmarks/trace-networks.py [--packages NAME ...] [--networks NAME ...] [--gpus 64]
-                                        [--flops] [--output FILE]
+                                        [--rounds N] [--flops] [--output FILE]
 
 Those of `transformers` have two blocks, the others their own depth. It writes one line of JSON for each
-network: layers, opaque layers by reason, parameters, seconds of tracing and of planning, CPU seconds of
-tracing and of one `torch.export` after it, and the error if there is one. It needs the packages `deeppool`
-and `torch`, and those of the networks.
+network: layers, opaque layers by reason, parameters, seconds of the first tracing and of planning, median CPU
+seconds of later ones and of `torch.export`, measured by turns, and the error if there is one. It needs the
+packages `deeppool` and `torch`, and those of the networks.
 
 With `--flops` the networks are not planned. The rows have the floating-point operations of one sample's
 forward pass in convolutions, linear layers and the products of attentions: those that PyTorch's
@@ -21,6 +21,7 @@ import importlib
 import inspect
 import json
 import math
+import statistics
 import time
 import warnings
 from collections import Counter
@@ -271,16 +272,22 @@ def loss_options(package, module, inputs):
     return {}
 
 
-def measure(package, name, gpus):
+def measure(package, name, gpus, rounds):
     """Returns the row of a network."""
     module, inputs, row = module_and_row(package, name)
     options = loss_options(package, module, inputs)
     try:
-        start, start_cpu = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
         traced = trace(module, **inputs, **options)
         row["tracing_s"] = round(time.perf_counter() - start, 2)
-        row["tracing_cpu_s"] = round(time.process_time() - start_cpu, 2)
-        row["export_cpu_s"] = round(export_cpu_seconds(module, inputs), 2)
+        exports, tracings = [], []
+        for _ in range(rounds):
+            exports.append(export_cpu_seconds(module, inputs))
+            start_cpu = time.process_time()
+            trace(module, **inputs, **options)
+            tracings.append(time.process_time() - start_cpu)
+        row["tracing_cpu_s"] = round(statistics.median(tracings), 2)
+        row["export_cpu_s"] = round(statistics.median(exports), 2)
         row["layers"] = len(traced.layers)
         row["opaque"] = len(traced.opaque)
         row["reasons"] = dict(Counter(traced.opaque.values()))
@@ -392,6 +399,7 @@ def main():
     parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--networks", nargs="+", help="names of networks of the packages; all if not given")
     parser.add_argument("--gpus", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=1, help="number of measurements of CPU times")
     parser.add_argument("--flops", action="store_true", help="compare floating-point operations only")
     parser.add_argument("--output", type=Path, help="file for the rows")
     arguments = parser.parse_args()
@@ -407,7 +415,8 @@ def main():
     for package, name in chosen:
         if arguments.networks and name not in arguments.networks:
             continue
-        compared = compare_flops if arguments.flops else partial(measure, gpus=arguments.gpus)
+        planned = partial(measure, gpus=arguments.gpus, rounds=arguments.rounds)
+        compared = compare_flops if arguments.flops else planned
         row = json.dumps(compared(package, name))
         print(row, flush=True)
         rows.append(row)

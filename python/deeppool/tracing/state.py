@@ -20,6 +20,7 @@ from torch import nn
 from deeppool.tracing.call import Call
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.exporting import batch_of
+from deeppool.tracing.products import WithoutProducts
 
 #: Attributes of each module that PyTorch manages.
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -65,8 +66,9 @@ def is_of_pytorch(module: nn.Module) -> bool:
 def observe(module: nn.Module, call: Call) -> Observed | None:
     """Runs a module's forward pass of one sample in its current mode, and restores its state.
 
-    It runs with two samples if it fails with one, as a batch normalization of a vector does. If attributes
-    that it reads change, as in a cache, it runs a second time.
+    Products are not computed: their results are random numbers. It runs with two samples if it fails with
+    one, as a batch normalization of a vector does. If attributes that it reads change, as in a cache, it runs
+    a second time.
 
     Args:
         module: The module.
@@ -86,7 +88,7 @@ def _observe(module: nn.Module, call: Call, samples: int) -> Observed | None:
     observed = Observed()
     batch = batch_of(call.examples.values(), samples)
     paths = {part: path for path, part in module.named_modules()}
-    with _restored(module) as buffers, torch.enable_grad():
+    with _restored(module) as buffers, torch.enable_grad(), WithoutProducts():
         at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}
         try:
             with _recorded(module, observed), _checkpointing_refused(paths), _backward_noted(paths, observed):

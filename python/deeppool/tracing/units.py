@@ -68,6 +68,7 @@ class Units:
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.steps = program.steps
         self._find_writers()
+        #: Steps that each step depends on.
         self.before = [tuple(self._before(step.index)) for step in self.steps]
         self.live = self._live()
         self.free = self._free()
@@ -92,7 +93,7 @@ class Units:
                 self.writers.setdefault(root, []).append(step.index)
 
     def _before(self, index: int) -> Iterable[int]:
-        """Yields the steps that a step depends on, for ``before``: producers of its arguments, and writers to them."""
+        """Yields the steps that a step depends on: producers of its arguments, and writers to them."""
         step = self.steps[index]
         for needed in step.refs:
             yield needed
