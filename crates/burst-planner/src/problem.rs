@@ -24,8 +24,8 @@ pub struct NodeId(pub usize);
 pub struct PlanProblem {
     /// Number of GPUs: ranks are `0..gpus`.
     pub gpus: usize,
-    /// The nodes, usually the layers of a network. The last node in an arrangement's order without
-    /// consumers computes the loss.
+    /// The nodes, usually the layers of a network. Nodes without consumers compute losses, whose
+    /// sum is the loss of the network.
     pub nodes: Vec<Node>,
     /// Pairs of a producer and a consumer of its output. Acyclic, without duplicates.
     pub edges: Vec<(NodeId, NodeId)>,
@@ -97,8 +97,8 @@ pub struct GradientOptions {
     /// Whether gradients are scaled by their global norm, which all ranks need before the first
     /// update.
     pub clip_norm: bool,
-    /// Size of the metrics that the loss's ranks all-reduce at the end of an iteration, bytes; 0 is
-    /// none.
+    /// Size of the metrics of a loss, bytes; 0 is none. The ranks of each loss all-reduce them at
+    /// the end of an iteration, in the order of the losses.
     pub metrics_bytes: u64,
 }
 

@@ -214,8 +214,9 @@ impl TableCosts {
         let synchronized = problem.nodes.iter().filter_map(|node| node.synchronized);
         let synchronized = synchronized.map(|bytes| bytes.forward as f64 + bytes.backward as f64);
         let gradients = problem.nodes.iter().map(|node| node.gradient_bytes as f64);
-        let bytes = synchronized.chain(gradients).sum::<f64>() + problem.gradients.metrics_bytes as f64 + 4.0;
-        let collectives = 3.0 * problem.nodes.len() as f64 + 2.0;
+        let metrics = (problem.gradients.metrics_bytes as f64) * problem.nodes.len() as f64;
+        let bytes = synchronized.chain(gradients).sum::<f64>() + metrics + 4.0;
+        let collectives = 4.0 * problem.nodes.len() as f64 + 2.0;
         let all_reduces = self.all_reduce.values();
         let all_reduces = all_reduces.map(|time| time.startup_us * collectives + time.us_per_byte * bytes);
         let total = ITERATIONS * problem.gpus as f64 * (steps + transfers + all_reduces.sum::<f64>());

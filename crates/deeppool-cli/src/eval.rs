@@ -8,8 +8,8 @@ use clap::Args;
 use command_line::numbers::within;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
-use deeppool::train::{Evaluation, TrainConfig};
-use serde_json::json;
+use deeppool::train::{Evaluation, LossEvaluation, TrainConfig};
+use serde_json::{Value, json};
 
 use super::checkpoints::weights_of;
 use super::counts::BATCH;
@@ -75,18 +75,39 @@ impl Eval {
         let options = LowerOptions::default().with_precision(self.precision.of(self.on.engine())?);
         let training = LoweredTraining::new(&network, placement, self.batch, options);
         let config = TrainConfig::new(&dataset, &training).with_initial(Some(&weights));
-        let Evaluation { loss, accuracy, .. } = evaluate_on(self.on.engine(), &config, TIMEOUT)?;
+        let Evaluation { loss, accuracy, of_losses, .. } = evaluate_on(self.on.engine(), &config, TIMEOUT)?;
         let samples = dataset.test().len();
+        let several = Some(&of_losses).filter(|losses| losses.len() > 1);
         if self.json {
-            print_json(&json!({
+            let mut report = json!({
                 "model": network.name(), "data": dataset.name(), "samples": samples, "loss": loss,
                 "accuracy": accuracy,
-            }));
+            });
+            if let Some(losses) = several {
+                report["losses"] = losses.iter().map(loss_json).collect();
+            }
+            print_json(&report);
         } else {
             let (model, data) = (network.name(), dataset.name());
-            let right = accuracy.map(|accuracy| format!("{:.2}% of ", accuracy * 100.0)).unwrap_or_default();
+            let right = percentage(accuracy);
             print_message!("{model} on {data}: {right}{samples} held-out samples, mean loss {loss:.4}");
+            for LossEvaluation { layer, weight, loss, accuracy, .. } in several.into_iter().flatten() {
+                print_message!("  {layer} (weight {weight}): {}loss {loss:.4}", accuracy_text(*accuracy));
+            }
         }
         Ok(())
     }
+}
+
+/// Returns the fraction of correct results, before their number; empty if there is none.
+fn percentage(accuracy: Option<f64>) -> String {
+    accuracy.map(|accuracy| format!("{:.2}% of ", accuracy * 100.0)).unwrap_or_default()
+}
+
+fn accuracy_text(accuracy: Option<f64>) -> String {
+    accuracy.map(|accuracy| format!("accuracy {:.2}%, ", accuracy * 100.0)).unwrap_or_default()
+}
+
+fn loss_json(of: &LossEvaluation) -> Value {
+    json!({ "layer": of.layer, "weight": of.weight, "loss": of.loss, "accuracy": of.accuracy })
 }

@@ -48,11 +48,23 @@ pub(crate) struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Builds or reads the network of the option that is given.
+    /// Builds or reads the network of the option that is given, without the layers that no loss
+    /// depends on. Prints a warning on rank 0 if there are such layers.
     ///
     /// # Errors
     /// If no option is given, the name is unknown, or the file cannot be read.
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
+        let network = self.whole()?;
+        let unused = network.unused_layers();
+        let Some(&first) = unused.first() else { return Ok(network) };
+        let (count, first) = (unused.len(), network.layer(first).name());
+        let others = if count == 1 { String::new() } else { format!(" and {} others", count - 1) };
+        warn(format_args!("{}: left out `{first}`{others}: no loss depends on them", network.name()));
+        Ok(network.without_unused_layers()?)
+    }
+
+    /// Builds or reads the network of the option that is given, with all its layers.
+    fn whole(&self) -> anyhow::Result<LayerGraph> {
         if let Some(path) = &self.hf {
             return configured(path, self.sequence);
         }

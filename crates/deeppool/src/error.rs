@@ -35,12 +35,34 @@ pub enum Error {
     /// A batch has no samples.
     #[error("the batch is empty: it needs at least one sample")]
     EmptyBatch,
-    /// The network does not end in exactly one loss layer.
-    #[error("`{network}` must end in exactly one loss layer, but no layer uses the output of `{layer}`")]
-    NotOneLoss {
+    /// The network has no loss layer.
+    #[error("`{network}` has no loss layer, so it cannot be trained: add one that reads its output")]
+    NoLoss {
         /// Name of the network.
         network: String,
-        /// Name of the layer whose output no layer reads.
+    },
+    /// A layer reads the output of a loss layer.
+    #[error(
+        "layer `{layer}` of `{network}` reads the loss `{loss}`: losses are summed by their weights, so \
+         leave the layer out and set the `loss_weight` of losses"
+    )]
+    ReadLoss {
+        /// Name of the network.
+        network: String,
+        /// Name of the loss layer.
+        loss: String,
+        /// Name of the layer that reads its output.
+        layer: String,
+    },
+    /// No loss depends on a layer.
+    #[error(
+        "no loss of `{network}` depends on layer `{layer}`: train the network without it \
+         (`LayerGraph::without_unused_layers`)"
+    )]
+    UnusedLayer {
+        /// Name of the network.
+        network: String,
+        /// Name of the layer.
         layer: String,
     },
     /// A rank was requested that the program does not have.

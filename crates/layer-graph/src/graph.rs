@@ -254,6 +254,11 @@ impl LayerGraph {
         &self.graph[NodeIndex::new(id.0)]
     }
 
+    /// Returns the layer with this id, to change what its shapes do not depend on.
+    pub(crate) fn layer_mut(&mut self, id: LayerId) -> &mut Layer {
+        &mut self.graph[NodeIndex::new(id.0)]
+    }
+
     /// Returns all layers with their ids in topological order, the input layers first.
     #[must_use]
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> + ExactSizeIterator {

@@ -1,12 +1,13 @@
 //! Reader and writer of the `graph` format.
 //!
 //! `{"schema": "deeppool/graph/v1", "name", "input": [3, 224, 224], "further_inputs": [{"name",
-//! "shape"}], "layers": [{"name", "op", "inputs": ["..."], "parameters_of": "..."}]}`
+//! "shape"}], "layers": [{"name", "op", "inputs": ["..."], "parameters_of": "...", "loss_weight":
+//! 0.4}]}`
 //!
 //! `input` is the shape of the first input, which layers call `input`. `further_inputs` is omitted
 //! if there are none. `op` is a [`LayerKind`]. Layers are in topological order. `parameters_of`
 //! names the earlier layer that owns the parameters; it is omitted for layers with parameters of
-//! their own.
+//! their own. `loss_weight` is the factor of a loss in the sum of losses; it is omitted if it is 1.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,9 @@ struct LayerDocument {
     /// Owner of the parameters, if it is another layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parameters_of: Option<String>,
+    /// Factor of a loss in the sum of losses, if it is not 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss_weight: Option<f64>,
 }
 
 impl LayerGraph {
@@ -53,6 +57,7 @@ impl LayerGraph {
             op: layer.kind().clone(),
             inputs: self.producers(id).into_iter().map(name_of).collect(),
             parameters_of: Some(self.parameter_owner(id)).filter(|&owner| owner != id).map(name_of),
+            loss_weight: Some(layer.loss_weight()).filter(|&weight| weight.to_bits() != 1f64.to_bits()),
         });
         let document = GraphDocument {
             schema: SCHEMA.into(),
@@ -73,8 +78,9 @@ impl LayerGraph {
     ///
     /// # Errors
     /// [`GraphError::Json`] with the path inside the document if it is not of this format, or the
-    /// error of [`new`](Self::new), [`add_input`](Self::add_input), [`add`](Self::add) or
-    /// [`add_tied`](Self::add_tied) for the first layer that cannot be added.
+    /// error of [`new`](Self::new), [`add_input`](Self::add_input), [`add`](Self::add),
+    /// [`add_tied`](Self::add_tied) or [`set_loss_weight`](Self::set_loss_weight) for the first
+    /// layer that cannot be added.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         // A byte order mark, with which some editors begin a file, is no part of the JSON text.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -98,10 +104,13 @@ impl LayerGraph {
                 network.find(earlier).ok_or_else(unknown)
             };
             let inputs = layer.inputs.iter().map(find).collect::<Result<Vec<LayerId>, _>>()?;
-            match layer.parameters_of.as_ref().map(find).transpose()? {
+            let id = match layer.parameters_of.as_ref().map(find).transpose()? {
                 Some(owner) => network.add_tied(layer.name.as_str(), layer.op, inputs, owner)?,
                 None => network.add(layer.name.as_str(), layer.op, inputs)?,
             };
+            if let Some(weight) = layer.loss_weight {
+                network.set_loss_weight(id, weight)?;
+            }
         }
         Ok(network)
     }

@@ -21,12 +21,14 @@ pub struct Layer {
     pub(crate) random_box: Option<TensorBox>,
     /// Number of positions of the whole layer, if it is a part of a loss.
     pub(crate) mean_positions: Option<usize>,
+    /// Factor of the loss in the sum of losses: 1 by default, and for layers that are no loss.
+    pub(crate) loss_weight: f64,
 }
 
 impl Layer {
     /// Creates a whole layer.
     pub(crate) fn new(name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> Self {
-        Self { name, kind, inputs, output, random_box: None, mean_positions: None }
+        Self { name, kind, inputs, output, random_box: None, mean_positions: None, loss_weight: 1.0 }
     }
 
     /// Returns the layer's name, unique in its graph.
@@ -76,6 +78,13 @@ impl Layer {
     #[must_use]
     pub fn mean_positions(&self) -> usize {
         self.mean_positions.unwrap_or_else(|| self.label_count())
+    }
+
+    /// Returns the factor of the layer's loss in the sum of the network's losses: 1 unless
+    /// [`LayerGraph::set_loss_weight`](crate::LayerGraph::set_loss_weight) set another one.
+    #[must_use]
+    pub fn loss_weight(&self) -> f64 {
+        self.loss_weight
     }
 
     /// Returns the learned parameters, in the order in which they are concatenated in the layer's

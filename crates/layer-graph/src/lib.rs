@@ -7,6 +7,7 @@ mod infer;
 mod json;
 mod kind;
 mod layer;
+mod losses;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 mod shape;

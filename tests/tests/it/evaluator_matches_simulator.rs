@@ -38,7 +38,8 @@ fn links() -> Vec<LinkModel> {
     ]
 }
 
-/// Returns a random network with convolutions, concatenations and shared parameters.
+/// Returns a random network with convolutions, concatenations and shared parameters, and half of
+/// the time with one or two auxiliary losses.
 fn random_network(seed: u64) -> LayerGraph {
     let mut state = seed;
     let mut below = move |count: usize| {
@@ -71,6 +72,13 @@ fn random_network(seed: u64) -> LayerGraph {
     let c = net.add_tied("c", Linear::new(64), [b], b).unwrap();
     let scores = net.add("fc", Linear::new(10), [c]).unwrap();
     net.add("loss", LayerKind::CROSS_ENTROPY, [scores]).unwrap();
+    for index in 0..below(2) * (1 + below(2)) {
+        let early = layers[1 + below(layers.len() - 1)];
+        let flat = net.add(format!("flat{index}"), LayerKind::Flatten, [early]).unwrap();
+        let scores = net.add(format!("fc{index}"), Linear::new(10), [flat]).unwrap();
+        let loss = net.add(format!("loss{index}"), LayerKind::CROSS_ENTROPY, [scores]).unwrap();
+        net.set_loss_weight(loss, 0.4).unwrap();
+    }
     net
 }
 

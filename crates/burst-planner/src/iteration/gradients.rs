@@ -101,9 +101,14 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let Lanes { compute, reduced, .. } = &mut *self.lanes;
             run_step(self.recorder, compute, &mut [], step, reduced[node], times);
         }
-        let mut nodes = program.ordered.nodes.iter().rev().map(|&node| node as usize);
-        let loss = nodes.find(|&node| program.structure.consumers[node].is_empty());
-        if let Some(loss) = loss.filter(|_| program.gradients.metrics_bytes > 0) {
+        if program.gradients.metrics_bytes == 0 {
+            return;
+        }
+        for &loss in program.ordered.nodes.iter() {
+            let loss = loss as usize;
+            if !program.structure.consumers[loss].is_empty() {
+                continue;
+            }
             let (group, bytes) = (program.sum_groups[loss], program.gradients.metrics_bytes);
             self.reduce(Event::Metrics, group, bytes, |run, class| {
                 later(run.lanes.forward[run.at(loss, class)], run.lanes.backward_end[usize::from(class)])

@@ -81,7 +81,9 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, ma
         .into_iter()
         .fold(0, u64::saturating_add)
     };
-    let others = NORM_BYTES.saturating_add(problem.gradients.metrics_bytes.saturating_mul(2));
+    // Each node without consumers has metrics, and their sums over micro-batches.
+    let metrics_bytes = problem.gradients.metrics_bytes.saturating_mul(2 * problem.nodes.len() as u64);
+    let others = NORM_BYTES.saturating_add(metrics_bytes);
     maximum.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
 }
 

@@ -305,8 +305,8 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             self.bucket(group, &nodes);
         }
         if model.problem.micro_batches.get() > 1 {
-            let mut nodes = model.order.iter().rev().map(|&node| node as usize);
-            if let Some(loss) = nodes.find(|&node| model.structure.consumers[node].is_empty()) {
+            let nodes = model.order.iter().map(|&node| node as usize);
+            for loss in nodes.filter(|&node| model.structure.consumers[node].is_empty()) {
                 let bytes = gradients.metrics_bytes.saturating_mul(2);
                 self.everywhere(model.groups[loss], loss, bytes, [0, self.positions.end]);
             }

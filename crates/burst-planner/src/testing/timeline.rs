@@ -19,6 +19,9 @@ pub struct SlowTime {
     pub gpu_time_us: f64,
     /// Activity of each rank in an iteration, by rank.
     pub activity: Vec<Activity>,
+    /// Number of the first iteration, from 1, that takes the same time on all ranks with work.
+    /// Maximum number of iterations if there is none.
+    pub steady_after: usize,
 }
 
 /// Evaluates an arrangement rank by rank and event by event. O(iterations x events x ranks): for
@@ -57,7 +60,8 @@ fn run_iterations(events: &[Event], gpus: usize) -> SlowTime {
     let mut begins = vec![0.0; gpus];
     let mut latest = Vec::new();
     let mut spans: Vec<Vec<(Lane, f64, f64)>> = Vec::new();
-    for _ in 0..ITERATIONS {
+    let mut steady_after = ITERATIONS;
+    for iteration in 1..=ITERATIONS {
         let mut free = [begins.clone(), begins.clone()];
         let mut ends: Vec<f64> = Vec::new();
         spans = vec![Vec::new(); gpus];
@@ -73,13 +77,20 @@ fn run_iterations(events: &[Event], gpus: usize) -> SlowTime {
             }
             ends.push(end);
         }
+        let before = begins;
         begins = free[0].iter().zip(&free[1]).map(|(a, b)| a.max(*b)).collect();
+        let took = begins.iter().zip(&before).map(|(end, begin)| end - begin).filter(|&took| took > 0.0);
+        let [shortest, longest] = [f64::min, f64::max].map(|choose| took.clone().reduce(choose));
+        if shortest.zip(longest).is_none_or(|(shortest, longest)| longest - shortest <= 1e-9 * longest) {
+            steady_after = steady_after.min(iteration);
+        }
         latest.push(begins.iter().copied().fold(0.0, f64::max));
     }
     let half = ITERATIONS / 2;
     let iteration_us = (latest[ITERATIONS - 1] - latest[half - 1]) / half as f64;
     let activity: Vec<Activity> = spans.iter().map(|spans| activity(spans, iteration_us)).collect();
-    SlowTime { iteration_us, gpu_time_us: activity.iter().map(Activity::active_us).sum(), activity }
+    let gpu_time_us = activity.iter().map(Activity::active_us).sum();
+    SlowTime { iteration_us, gpu_time_us, activity, steady_after }
 }
 
 /// Classifies the time between any two consecutive ends of spans.

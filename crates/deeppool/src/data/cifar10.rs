@@ -8,7 +8,7 @@ use layer_graph::Shape;
 use super::dataset::check_labels;
 use super::file::DataFile;
 use super::pixels::Standardiser;
-use super::{DataError, Dataset, Samples};
+use super::{DataError, Dataset, LabelRule, Samples};
 
 const CLASSES: usize = 10;
 const PIXELS: usize = 3 * 32 * 32;
@@ -50,7 +50,7 @@ fn load_part(folder: &Path, names: &[&str]) -> Result<Samples, DataError> {
         let records = bytes.chunks_exact(RECORD_BYTES);
         let first = labels.len();
         labels.extend(records.clone().map(|record| f32::from(record[0])));
-        check_labels(&labels[first..], 1, (Some(CLASSES), None), origin)?;
+        check_labels(&labels[first..], &[LabelRule::new(1, CLASSES)], origin)?;
         features.reserve(records.len() * PIXELS);
         records.for_each(|record| standardiser.append(&record[1..], &mut features));
     }

@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 use layer_graph::Shape;
 use sha2::{Digest, Sha256};
 
-use super::{DataError, Samples};
+use super::{DataError, LabelRule, Samples};
 
-/// Labelled samples of one shape, split into a training part and a held-out test part.
+/// Labelled samples of one shape, split into a training part and a held-out test part. The labels
+/// of a sample are those of one or more losses, one after another.
 ///
 /// Both parts have samples, all of the data set's shape, every label is a class or the ignored
-/// label if the data set has classes, and every number is finite.
+/// label if its loss has classes, and every number is finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     name: String,
     shape: Shape,
-    classes: Option<usize>,
-    ignored_label: Option<i32>,
+    labels: Vec<LabelRule>,
     train: Samples,
     test: Samples,
     hash: Hash,
@@ -59,7 +59,24 @@ impl Dataset {
     pub fn with_ignored_label(
         name: impl Into<String>,
         shape: Shape,
-        classes: (Option<usize>, Option<i32>),
+        (classes, ignored): (Option<usize>, Option<i32>),
+        train: Samples,
+        test: Samples,
+    ) -> Result<Self, DataError> {
+        let rule = LabelRule::new(train.label_count(), classes).with_ignored(ignored);
+        Self::with_labels(name, shape, vec![rule], train, test)
+    }
+
+    /// Creates a data set for one or more losses, in the order of their labels in a sample, each
+    /// with the rule for its labels.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`DataError::SampleLabels`] if samples have another number of
+    /// labels than all losses together.
+    pub fn with_labels(
+        name: impl Into<String>,
+        shape: Shape,
+        labels: Vec<LabelRule>,
         train: Samples,
         test: Samples,
     ) -> Result<Self, DataError> {
@@ -75,11 +92,32 @@ impl Dataset {
                 let (origin, found) = (origin(), samples.sample_elements());
                 return Err(DataError::SampleSize { origin, found, expected, shape });
             }
-            check_labels(samples.labels(), samples.label_count(), classes, origin)?;
+            let expected = labels.iter().map(|rule| rule.count).sum();
+            if samples.label_count() != expected {
+                let (origin, found) = (origin(), samples.label_count());
+                return Err(DataError::SampleLabels { origin, found, expected });
+            }
+            check_labels(samples.labels(), &labels, origin)?;
             check_finite(samples, origin)?;
         }
-        let (classes, ignored_label) = classes;
-        Ok(Self { name, shape, classes, ignored_label, train, test, hash: Hash::default() })
+        Ok(Self { name, shape, labels, train, test, hash: Hash::default() })
+    }
+
+    /// Returns the data set for `losses` losses that all have the labels of the only loss of this
+    /// one, such as those of the auxiliary classifiers of a network.
+    ///
+    /// # Errors
+    /// None for a data set that could be created.
+    pub fn with_shared_labels(self, losses: usize) -> Result<Self, DataError> {
+        let part = |samples: &Samples| {
+            let features = (0..samples.len()).flat_map(|index| samples.features(index)).copied();
+            let of_sample = |index| samples.labels_of(index).repeat(losses);
+            let labels = (0..samples.len()).flat_map(of_sample).collect();
+            let label_count = losses * samples.label_count();
+            Samples::of_sequences(samples.sample_elements(), features.collect(), label_count, labels)
+        };
+        let (train, test) = (part(&self.train)?, part(&self.test)?);
+        Self::with_labels(self.name, self.shape, self.labels.repeat(losses), train, test)
     }
 
     /// Checks that a batch of `batch` samples is not larger than the training part.
@@ -106,16 +144,23 @@ impl Dataset {
         &self.shape
     }
 
-    /// Number of classes, if the data set has classes. Labels are then numbers of classes, from 0.
+    /// Rules for the labels of each loss, in the order of the labels in a sample.
     #[must_use]
-    pub fn classes(&self) -> Option<usize> {
-        self.classes
+    pub fn labels(&self) -> &[LabelRule] {
+        &self.labels
     }
 
-    /// Label of positions without a target, if there may be such positions.
+    /// Number of classes of the first loss, if it has classes. Its labels are then numbers of
+    /// classes, from 0.
+    #[must_use]
+    pub fn classes(&self) -> Option<usize> {
+        self.labels.first().and_then(|rule| rule.classes)
+    }
+
+    /// Label of the first loss of positions without a target, if there may be such positions.
     #[must_use]
     pub fn ignored_label(&self) -> Option<i32> {
-        self.ignored_label
+        self.labels.first().and_then(|rule| rule.ignored)
     }
 
     /// The samples of the training part.
@@ -136,22 +181,25 @@ impl Dataset {
             let mut hash = Sha256::new();
             hash.update(&self.name);
             for samples in [&self.train, &self.test] {
-                add_samples(&mut hash, samples, self.classes.is_some());
+                add_samples(&mut hash, samples, &self.labels);
             }
             hash.finalize().into()
         })
     }
 }
 
-fn add_samples(hash: &mut Sha256, samples: &Samples, has_classes: bool) {
+fn add_samples(hash: &mut Sha256, samples: &Samples, labels: &[LabelRule]) {
+    let has_classes: Vec<bool> =
+        labels.iter().flat_map(|rule| std::iter::repeat_n(rule.classes.is_some(), rule.count)).collect();
     hash.update((samples.len() as u64).to_le_bytes());
     let mut bytes = Vec::new();
     for sample in 0..samples.len() {
         bytes.clear();
         bytes.extend(samples.features(sample).iter().flat_map(|value| value.to_le_bytes()));
-        let of_label =
-            |label: &f32| if has_classes { (*label as i32).to_le_bytes() } else { label.to_le_bytes() };
-        bytes.extend(samples.labels_of(sample).iter().flat_map(of_label));
+        let of_label = |(label, &has_classes): (&f32, &bool)| {
+            if has_classes { (*label as i32).to_le_bytes() } else { label.to_le_bytes() }
+        };
+        bytes.extend(samples.labels_of(sample).iter().zip(&has_classes).flat_map(of_label));
         hash.update(&bytes);
     }
 }
@@ -169,27 +217,24 @@ pub(super) fn elements(shape: &Shape) -> Option<usize> {
     product.filter(|&count| count > 0 && !shape.dims().is_empty())
 }
 
-/// Checks that every label is one of `classes` classes or the ignored label, or, without classes, a
-/// finite number. Each sample has `label_count` consecutive labels. `origin` returns the name of
-/// the file or part for the error.
+/// Checks that every label is one that the rule of its loss allows. `rules` are those of the
+/// consecutive labels of a sample, in order. `origin` returns the name of the file or part for the
+/// error.
 ///
 /// # Errors
 /// [`DataError::Label`] with the first label that is not.
 pub(super) fn check_labels(
     labels: &[f32],
-    label_count: usize,
-    (classes, ignored): (Option<usize>, Option<i32>),
+    rules: &[LabelRule],
     origin: impl FnOnce() -> String,
 ) -> Result<(), DataError> {
-    let is_valid = |label: f32| match classes {
-        Some(_) if label.fract() == 0.0 && Some(label as i32) == ignored => true,
-        Some(classes) => label.fract() == 0.0 && label >= 0.0 && (label as usize) < classes,
-        None => label.is_finite(),
-    };
-    match labels.iter().position(|&label| !is_valid(label)) {
-        Some(place) => {
-            let (index, label) = (place / label_count, labels[place]);
-            Err(DataError::Label { origin: origin(), index, label, classes })
+    let of_places: Vec<&LabelRule> =
+        rules.iter().flat_map(|rule| std::iter::repeat_n(rule, rule.count)).collect();
+    let mut all = labels.iter().zip(of_places.iter().cycle()).enumerate();
+    match all.find(|(_, (label, rule))| !rule.allows(**label)) {
+        Some((place, (&label, rule))) => {
+            let index = place / of_places.len();
+            Err(DataError::Label { origin: origin(), index, label, classes: rule.classes })
         }
         None => Ok(()),
     }

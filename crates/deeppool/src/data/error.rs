@@ -188,6 +188,16 @@ pub enum DataError {
         /// Shape of a sample of the data set.
         shape: Shape,
     },
+    /// The samples of a part have another number of labels than the losses of the data set.
+    #[error("{origin}: has {found} labels a sample, but its losses read {expected}")]
+    SampleLabels {
+        /// The part of the data set.
+        origin: String,
+        /// Number of labels of a sample.
+        found: usize,
+        /// Number of labels that all losses together read.
+        expected: usize,
+    },
     /// The numbers of features and labels do not belong to the same number of whole samples.
     #[error(
         "{features} features and {labels} labels are not those of samples of {sample_elements} features and \
@@ -222,6 +232,21 @@ pub enum DataError {
         network: String,
         /// Shape of the network's input for one sample.
         expected: Shape,
+    },
+    /// The network has another number of losses than the data set has labels for.
+    #[error(
+        "data set `{dataset}` has labels for {}, but network `{network}` has {}: `{}`",
+        counted(*found), counted(expected.len()), expected.join("`, `")
+    )]
+    LossCount {
+        /// Name of the data set.
+        dataset: String,
+        /// Number of losses that the data set has labels for.
+        found: usize,
+        /// Name of the network.
+        network: String,
+        /// Names of the network's loss layers.
+        expected: Vec<String>,
     },
     /// The network has another number of classes than the data set, or one of them has none.
     #[error(
@@ -323,4 +348,8 @@ pub enum DataError {
 
 fn shown(classes: Option<usize>) -> String {
     classes.map_or_else(|| "numbers as labels".into(), |classes| format!("{classes} classes"))
+}
+
+fn counted(losses: usize) -> String {
+    if losses == 1 { "1 loss".into() } else { format!("{losses} losses") }
 }

@@ -2,16 +2,19 @@
 
 use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
+use super::label_rule::losses;
 use super::{DataError, Dataset};
 
 impl Dataset {
     /// Checks that a network can be trained on this data set: its [samples' shape] is that of the
-    /// data, every loss layer has the same number of classes, or none, and of labels per sample as
-    /// the data, and all features are numbers of tokens if an embedding reads them.
+    /// data, the data have [labels](Self::labels) for each of its losses in order, with the same
+    /// number of classes, or none, and of labels per sample, and all features are numbers of tokens
+    /// if an embedding reads them.
     ///
     /// # Errors
-    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::IgnoredLabel`],
-    /// [`DataError::LabelCount`], [`DataError::Token`] or [`DataError::NoLoss`].
+    /// [`DataError::InputShape`], [`DataError::LossCount`], [`DataError::Classes`],
+    /// [`DataError::IgnoredLabel`], [`DataError::LabelCount`], [`DataError::Token`] or
+    /// [`DataError::NoLoss`].
     ///
     /// [samples' shape]: LayerGraph::sample_shape
     pub fn fits(&self, network: &LayerGraph) -> Result<(), DataError> {
@@ -24,38 +27,46 @@ impl Dataset {
                 expected,
             });
         }
-        if losses(network).next().is_none() {
+        let losses = losses(network);
+        if losses.is_empty() {
             return Err(no_loss(network));
         }
-        let labels = self.train().label_count();
-        for (layer, classes) in losses(network) {
+        if losses.len() != self.labels().len() {
+            return Err(DataError::LossCount {
+                dataset: self.name().into(),
+                found: self.labels().len(),
+                network: network.name().into(),
+                expected: losses.iter().map(|(layer, _)| layer.name().to_owned()).collect(),
+            });
+        }
+        for ((layer, expected), found) in losses.iter().zip(self.labels()) {
             let (dataset_name, network, layer_name) =
                 (self.name().into(), network.name().into(), layer.name().into());
-            if classes != self.classes() {
+            if found.classes != expected.classes {
                 return Err(DataError::Classes {
                     dataset: dataset_name,
-                    found: self.classes(),
+                    found: found.classes,
                     network,
                     layer: layer_name,
-                    expected: classes,
+                    expected: expected.classes,
                 });
             }
-            if self.ignored_label().is_some() && self.ignored_label() != layer.ignored_label() {
+            if found.ignored.is_some() && found.ignored != expected.ignored {
                 return Err(DataError::IgnoredLabel {
                     dataset: dataset_name,
-                    found: self.ignored_label(),
+                    found: found.ignored,
                     network,
                     layer: layer_name,
-                    expected: layer.ignored_label(),
+                    expected: expected.ignored,
                 });
             }
-            if layer.label_count() != labels {
+            if found.count != expected.count {
                 return Err(DataError::LabelCount {
                     dataset: dataset_name,
-                    found: labels,
+                    found: found.count,
                     network,
                     layer: layer_name,
-                    expected: layer.label_count(),
+                    expected: expected.count,
                 });
             }
         }
@@ -103,16 +114,6 @@ pub(super) fn vocabulary(network: &LayerGraph, input: LayerId) -> Option<(&Layer
         _ => None,
     });
     embeddings.min_by_key(|&(_, vocabulary)| vocabulary)
-}
-
-/// Returns the network's loss layers, each with its number of classes; `None` for a loss against
-/// numbers.
-pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, Option<usize>)> {
-    network.layers().filter_map(|(_, layer)| match (layer.kind(), layer.input_shapes()) {
-        (LayerKind::SoftmaxCrossEntropy(_), [scores]) => Some((layer, Some(scores.innermost()))),
-        (LayerKind::ElementwiseLoss(_), _) => Some((layer, None)),
-        _ => None,
-    })
 }
 
 /// Returns the error for a network without a loss layer.

@@ -9,7 +9,7 @@ use layer_graph::Shape;
 use super::dataset::check_labels;
 use super::file::DataFile;
 use super::pixels::Standardiser;
-use super::{DataError, Dataset, Samples};
+use super::{DataError, Dataset, LabelRule, Samples};
 
 const CLASSES: usize = 10;
 
@@ -41,7 +41,7 @@ fn load_part(folder: &Path, part: &str) -> Result<(Shape, Samples, PathBuf), Dat
         return Err(DataError::CountMismatch { images, image_count, labels, label_count });
     }
     let classes: Vec<f32> = classes.into_iter().map(f32::from).collect();
-    check_labels(&classes, 1, (Some(CLASSES), None), || labels.display().to_string())?;
+    check_labels(&classes, &[LabelRule::new(1, CLASSES)], || labels.display().to_string())?;
 
     let mut features = Vec::with_capacity(pixels.len());
     Standardiser::new(u8::MAX, &[TRAINING_PIXELS]).append(&pixels, &mut features);

@@ -14,7 +14,9 @@
 //! have the shape samples x shape of a sample; those of a network with several inputs are
 //! `train.inputs.NAME` for each of them. The features of a sample are then the elements of its
 //! inputs in the network's order. Labels are classes, which are integers, or the numbers that the
-//! elements of the output should be.
+//! elements of the output should be. For a network with several losses, `train.labels.NAME` has
+//! those of the loss layer of this name; `train.labels` are then labels of all losses, as those of
+//! images are.
 //!
 //! ```
 //! use deeppool::data::{DataSource, Dataset};
@@ -35,6 +37,7 @@ mod digits;
 mod error;
 mod file;
 mod fit;
+mod label_rule;
 mod mnist;
 mod open;
 mod pixels;
@@ -45,5 +48,6 @@ mod tensors;
 
 pub use dataset::Dataset;
 pub use error::DataError;
+pub use label_rule::LabelRule;
 pub use samples::Samples;
 pub use source::DataSource;

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use layer_graph::{LayerGraph, Shape};
 
+use super::label_rule::losses;
 use super::{DataError, DataSource, Dataset, cifar10, digits, mnist, synthetic, tensors};
 
 impl Dataset {
     /// Opens the data of a source for training a network. The network is the one that synthetic
-    /// data are generated for, and that all data must fit.
+    /// data are generated for, and that all data must fit. If it has several losses and the data
+    /// have labels for one, these are the labels of all losses.
     ///
     /// Synthetic data have 2,048 samples, or fewer (but at least 320) if they need more than 128
     /// MiB. A network that reads tokens gets sequences in which three of four tokens determine the
@@ -27,6 +29,9 @@ impl Dataset {
                 return Self::synthetic_for(network, synthetic::default_sample_count(network), *seed);
             }
         };
+        let losses = losses(network).len();
+        let is_shared = dataset.labels().len() == 1 && losses > 1;
+        let dataset = if is_shared { dataset.with_shared_labels(losses)? } else { dataset };
         dataset.fits(network)?;
         Ok(dataset)
     }

@@ -5,7 +5,8 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{ElementwiseLoss, Layer, LayerGraph, LayerId, LayerKind, Shape};
 
 use super::dataset::{elements, is_held_out};
-use super::{DataError, Dataset, Samples, fit};
+use super::label_rule::losses;
+use super::{DataError, Dataset, LabelRule, Samples, fit};
 
 /// Maximum default number of samples for a network.
 const MAX_SAMPLES: usize = 2048;
@@ -28,17 +29,48 @@ pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
 /// # Errors
 /// [`DataError::NoLoss`] if the network has no loss layer. [`DataError::Size`] as [`generate`].
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
-    let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    let losses: Vec<SyntheticLoss> = losses(network).into_iter().map(SyntheticLoss::new).collect();
+    if losses.is_empty() {
+        return Err(fit::no_loss(network));
+    }
     if network.sample_elements().checked_mul(samples).is_none() || samples < 2 {
         return Err(DataError::Size { shape: network.sample_shape(), samples });
     }
     let inputs = network.inputs().map(|id| (network.input_elements(id).len(), Contents::of(network, id)));
     let inputs: Vec<(usize, Contents)> = inputs.collect();
-    let Some(classes) = classes else { return numbers(network, &inputs, loss, samples, seed) };
-    if !inputs.iter().any(|(_, contents)| matches!(contents, Contents::Tokens(_))) {
-        return generate(network.sample_shape(), classes, samples, seed);
+    let has_tokens = inputs.iter().any(|(_, contents)| matches!(contents, Contents::Tokens(_)));
+    let (train, test) = match losses.iter().find_map(|loss| loss.rule.classes) {
+        None => numbers(network, &inputs, &losses, samples, seed)?,
+        Some(_) if has_tokens => sequences(network, &inputs, &losses, samples, seed)?,
+        Some(classes) => images(&network.sample_shape(), classes, &losses, samples, seed)?,
+    };
+    let rules = losses.into_iter().map(|loss| loss.rule).collect();
+    Dataset::with_labels("synthetic", network.sample_shape(), rules, train, test)
+}
+
+/// A loss with labels to generate.
+struct SyntheticLoss {
+    rule: LabelRule,
+    /// Whether labels that are numbers are 0 or 1.
+    is_binary: bool,
+}
+
+impl SyntheticLoss {
+    fn new((layer, rule): (&Layer, LabelRule)) -> Self {
+        let binary = LayerKind::ElementwiseLoss(ElementwiseLoss::BinaryCrossEntropy);
+        // No synthetic label is ignored.
+        Self { rule: rule.with_ignored(None), is_binary: *layer.kind() == binary }
     }
-    sequences(network.sample_shape(), &inputs, (classes, loss.label_count()), samples, seed)
+
+    /// Returns a number as a label: whether it is positive, if labels are 0 or 1.
+    fn number(&self, value: f32) -> f32 {
+        if self.is_binary { f32::from(value > 0.0) } else { value }
+    }
+}
+
+/// Returns the number of labels of a sample.
+fn label_count(losses: &[SyntheticLoss]) -> usize {
+    losses.iter().map(|loss| loss.rule.count).sum()
 }
 
 /// Kind of the elements of an input.
@@ -83,57 +115,60 @@ impl Contents {
 /// Probability that a token is random instead of determined by the previous one.
 const RANDOM_TOKEN_PROBABILITY: f64 = 0.25;
 
-/// Creates samples of which at least one input is a sequence of tokens. The labels are the next
-/// tokens of the longest one, the first of equal ones (of the last positions, if there are fewer
-/// labels; again from the start, if there are more). With fewer classes than tokens, a label is the
-/// token modulo the number of classes. `inputs` has the number of elements of each input, and what
-/// they are.
+/// Creates samples of which at least one input is a sequence of tokens. The labels of a loss are
+/// the next tokens of the longest one, the first of equal ones (of the last positions, if there are
+/// fewer labels; again from the start, if there are more). With fewer classes than tokens, a label
+/// is the token modulo the number of classes. A label that is a number is the token between -1/2
+/// and 1/2. `inputs` has the number of elements of each input, and what they are.
 fn sequences(
-    shape: Shape,
+    network: &LayerGraph,
     inputs: &[(usize, Contents)],
-    (classes, label_count): (usize, usize),
+    losses: &[SyntheticLoss],
     samples: usize,
     seed: u64,
-) -> Result<Dataset, DataError> {
-    let count = shape.elements();
+) -> Result<(Samples, Samples), DataError> {
+    let (count, label_count) = (network.sample_elements(), label_count(losses));
     let [mut train, mut test] = [(), ()].map(|()| (Vec::new(), Vec::new()));
     for index in 0..samples {
         let stream = |name| RandomStream::new(seed, Purpose::Synthetic, 0, name, index as u64);
         let (mut of_tokens, mut of_values) = (stream("tokens"), stream("values"));
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
-        let mut longest = Vec::new();
+        let (mut longest, mut of_longest) = (Vec::new(), 1);
         for &(elements, contents) in inputs {
             if let Contents::Tokens(vocabulary) = contents {
                 let all = tokens(&mut of_tokens, vocabulary, elements + 1);
                 features.extend(all[..elements].iter().map(|&token| token as f32));
                 if all.len() > longest.len() {
-                    longest = all;
+                    (longest, of_longest) = (all, vocabulary);
                 }
             } else {
                 features.extend(contents.values(&mut of_values, elements));
             }
         }
-        let first = longest.len().saturating_sub(label_count);
-        let last = longest[first..].iter().cycle().take(label_count);
-        labels.extend(last.map(|token| (token % classes) as f32));
+        for loss in losses {
+            let first = longest.len().saturating_sub(loss.rule.count);
+            let last = longest[first..].iter().cycle().take(loss.rule.count);
+            labels.extend(last.map(|token| match loss.rule.classes {
+                Some(classes) => (token % classes) as f32,
+                None => loss.number(*token as f32 / of_longest as f32 - 0.5),
+            }));
+        }
     }
-    let train = Samples::of_sequences(count, train.0, label_count, train.1)?;
-    let test = Samples::of_sequences(count, test.0, label_count, test.1)?;
-    Dataset::new("synthetic", shape, classes, train, test)
+    let part = |(features, labels)| Samples::of_sequences(count, features, label_count, labels);
+    Ok((part(train)?, part(test)?))
 }
 
-/// Creates samples with a number as the label of each element of the network's output: an element
+/// Creates samples with a number as the label of each element of the outputs of losses: an element
 /// of the sample or, for a binary cross entropy, whether it is positive. `inputs` are as in
 /// [`sequences`].
 fn numbers(
     network: &LayerGraph,
     inputs: &[(usize, Contents)],
-    loss: &Layer,
+    losses: &[SyntheticLoss],
     samples: usize,
     seed: u64,
-) -> Result<Dataset, DataError> {
+) -> Result<(Samples, Samples), DataError> {
     let count = network.sample_elements();
-    let is_binary = *loss.kind() == LayerKind::ElementwiseLoss(ElementwiseLoss::BinaryCrossEntropy);
     let [mut train, mut test] = [(), ()].map(|()| (Vec::new(), Vec::new()));
     for index in 0..samples {
         let mut stream = RandomStream::new(seed, Purpose::Synthetic, 0, "numbers", index as u64);
@@ -150,14 +185,12 @@ fn numbers(
                 _ => *value,
             }));
         }
-        let label = |place: usize| {
-            let value = scaled[place % count];
-            if is_binary { f32::from(value > 0.0) } else { value }
-        };
-        labels.extend((0..loss.label_count()).map(label));
+        for loss in losses {
+            labels.extend((0..loss.rule.count).map(|place| loss.number(scaled[place % count])));
+        }
     }
-    let part = |(features, labels)| Samples::of_sequences(count, features, loss.label_count(), labels);
-    Dataset::new("synthetic", network.sample_shape(), None, part(train)?, part(test)?)
+    let part = |(features, labels)| Samples::of_sequences(count, features, label_count(losses), labels);
+    Ok((part(train)?, part(test)?))
 }
 
 /// Returns `count` tokens, each a function of the one before it, or random.
@@ -184,8 +217,23 @@ pub(super) fn generate(
     samples: usize,
     seed: u64,
 ) -> Result<Dataset, DataError> {
+    let loss = SyntheticLoss { rule: LabelRule::new(1, classes), is_binary: false };
+    let (train, test) = images(&shape, classes, &[loss], samples, seed)?;
+    Dataset::new("synthetic", shape, classes, train, test)
+}
+
+/// Creates samples of the given shape, each the mean of one of `classes` classes plus noise. A
+/// label of a loss is the class, modulo its number of classes if it has fewer, or, if labels are
+/// numbers, an element of the sample.
+fn images(
+    shape: &Shape,
+    classes: usize,
+    losses: &[SyntheticLoss],
+    samples: usize,
+    seed: u64,
+) -> Result<(Samples, Samples), DataError> {
     let too_large = || DataError::Size { shape: shape.clone(), samples };
-    let count = elements(&shape).filter(|_| classes > 0 && samples >= 2).ok_or_else(too_large)?;
+    let count = elements(shape).filter(|_| classes > 0 && samples >= 2).ok_or_else(too_large)?;
     let held_out = samples.div_ceil(5);
 
     let part = |part_samples: usize| {
@@ -200,17 +248,22 @@ pub(super) fn generate(
     let stream = |name, index| RandomStream::new(seed, Purpose::Synthetic, 0, name, index);
     for index in 0..samples {
         // Labels are random: assigned in order, every fifth sample would have few classes only.
-        let label = stream("label", index as u64).below(classes);
+        let class = stream("label", index as u64).below(classes);
         // The mean is recomputed for each sample: a thousand means of large images need more memory
         // than the samples.
-        let (mut mean, mut noise) = (stream("mean", label as u64), stream("noise", index as u64));
+        let (mut mean, mut noise) = (stream("mean", class as u64), stream("noise", index as u64));
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
+        let first = features.len();
         features.extend((0..count).map(|_| standard_sum(mean.uniform(), noise.uniform())));
-        labels.push(label as f32);
+        for loss in losses {
+            labels.extend((0..loss.rule.count).map(|place| match loss.rule.classes {
+                Some(classes) => (class % classes) as f32,
+                None => loss.number(features[first + place % count]),
+            }));
+        }
     }
-    let train = Samples::new(count, train.0, train.1)?;
-    let test = Samples::new(count, test.0, test.1)?;
-    Dataset::new("synthetic", shape, classes, train, test)
+    let part = |(features, labels)| Samples::of_sequences(count, features, label_count(losses), labels);
+    Ok((part(train)?, part(test)?))
 }
 
 /// Returns the sum of two numbers that are uniform on `0.0..1.0`, scaled to mean 0 and variance 1.

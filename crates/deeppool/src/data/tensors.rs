@@ -1,6 +1,7 @@
 //! Data from a safetensors file with `train.inputs`, `train.labels` and, if there is a test part,
 //! `test.inputs` and `test.labels`. For a network with several inputs, `train.inputs.NAME` has
-//! those of the input of this name.
+//! those of the input of this name, and for one with several losses, `train.labels.NAME` has the
+//! labels of the loss layer of this name, or `train.labels` those of all.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::dataset::{check_finite, check_labels, is_held_out};
 use super::file::read_whole;
-use super::{DataError, Dataset, Samples, fit};
+use super::label_rule::losses;
+use super::{DataError, Dataset, LabelRule, Samples, fit};
 
 /// Magnitude up to which single precision has every integer.
 const MAX_EXACT: i64 = 1 << 24;
@@ -26,17 +28,20 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
     let inputs = input_names(network);
-    check_names(&file, &inputs).map_err(problem)?;
-    let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    let classes = (classes, loss.ignored_label());
-    let (shapes, samples) = part(&file, "train", &inputs, classes).map_err(problem)?;
+    let labels = label_names(&file, network);
+    if labels.is_empty() {
+        return Err(fit::no_loss(network));
+    }
+    check_names(&file, &inputs, &labels).map_err(problem)?;
+    let Part { shapes, rules, samples } = part(&file, "train", &inputs, &labels).map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
-    check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
+    check_labels(samples.labels(), &rules, || path.display().to_string())?;
     let of_part = |part: &str| format!("{}: tensor `{part}.{}`", path.display(), inputs.join("`, or its `"));
     check_finite(&samples, || of_part("train"))?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
-        let (test_shapes, test) = part(&file, "test", &inputs, classes).map_err(problem)?;
+        let Part { shapes: test_shapes, samples: test, .. } =
+            part(&file, "test", &inputs, &labels).map_err(problem)?;
         for ((name, of_test), of_training) in inputs.iter().zip(&test_shapes).zip(&shapes) {
             if of_test != of_training {
                 return Err(problem(format!(
@@ -53,7 +58,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
         [shape] => shape.clone(),
         _ => check_shapes(&shapes, network).map_err(problem)?,
     };
-    Dataset::with_ignored_label(path.display().to_string(), shape, classes, train, test)
+    Dataset::with_labels(path.display().to_string(), shape, rules, train, test)
 }
 
 /// Returns the names of the tensors of the inputs of a network, without that of their part.
@@ -62,6 +67,17 @@ fn input_names(network: &LayerGraph) -> Vec<String> {
         return vec!["inputs".into()];
     }
     network.inputs().map(|id| format!("inputs.{}", network.layer(id).name())).collect()
+}
+
+/// Returns the names of the tensors of the labels of a network's losses, without that of their
+/// part, each with the rule for its labels. One tensor has the labels of all losses if there is a
+/// single loss, or the file has such a tensor.
+fn label_names(file: &SafeTensors<'_>, network: &LayerGraph) -> Vec<(String, LabelRule)> {
+    let losses = losses(network);
+    if losses.len() == 1 || file.names().into_iter().any(|name| name == "train.labels") {
+        return losses.into_iter().take(1).map(|(_, rule)| ("labels".into(), rule)).collect();
+    }
+    losses.into_iter().map(|(layer, rule)| (format!("labels.{}", layer.name()), rule)).collect()
 }
 
 /// Checks that the samples of several inputs have the shapes of a network's inputs, and returns
@@ -81,9 +97,13 @@ fn check_shapes(shapes: &[Shape], network: &LayerGraph) -> Result<Shape, String>
 }
 
 /// Checks that the file has no tensors that would not be read.
-fn check_names(file: &SafeTensors<'_>, inputs: &[String]) -> Result<(), String> {
+fn check_names(
+    file: &SafeTensors<'_>,
+    inputs: &[String],
+    labels: &[(String, LabelRule)],
+) -> Result<(), String> {
     let of_part = |part: &str| -> Vec<String> {
-        let names = inputs.iter().map(String::as_str).chain(["labels"]);
+        let names = inputs.iter().chain(labels.iter().map(|(name, _)| name));
         names.map(|name| format!("{part}.{name}")).collect()
     };
     let expected = ["train", "test"].map(of_part).concat();
@@ -101,68 +121,98 @@ fn check_names(file: &SafeTensors<'_>, inputs: &[String]) -> Result<(), String> 
     }
 }
 
-/// Returns the samples of a part, and the shape of each input.
-///
-/// Labels are classes, or the ignored one, if there are classes, and otherwise any numbers.
+/// Samples of a part of a data set.
+struct Part {
+    /// Shape of each input.
+    shapes: Vec<Shape>,
+    /// Rules for the labels of each tensor of labels, with the number that it has.
+    rules: Vec<LabelRule>,
+    samples: Samples,
+}
+
+/// Reads the samples of a part. `labels` are the tensors of labels with their rules.
 fn part(
     file: &SafeTensors<'_>,
     name: &str,
     inputs: &[String],
-    (classes, ignored): (Option<usize>, Option<i32>),
-) -> Result<(Vec<Shape>, Samples), String> {
+    labels: &[(String, LabelRule)],
+) -> Result<Part, String> {
     let tensor = |kind: &str| {
         let name = format!("{name}.{kind}");
         let view = file.tensor(&name).map_err(|_| format!("tensor `{name}` is missing"))?;
         Ok::<_, String>((name, view))
     };
-    let (labels_name, labels) = tensor("labels")?;
-    let (mut shapes, mut all) = (Vec::new(), Vec::new());
-    for input in inputs {
-        let (inputs_name, inputs) = tensor(input)?;
-        let [samples, dims @ ..] = inputs.shape() else {
-            return Err(format!("tensor `{inputs_name}` has no dimension for the samples"));
-        };
-        if labels.shape().first() != Some(samples) {
+    let of_labels: Vec<_> = labels.iter().map(|(kind, _)| tensor(kind)).collect::<Result<_, _>>()?;
+    let (first_name, first) = &of_labels[0];
+    let samples = first.shape().first().copied();
+    let check = |name: &str, other: &TensorView<'_>| {
+        if other.shape().is_empty() {
+            return Err(format!("tensor `{name}` has no dimension for the samples"));
+        }
+        if samples != other.shape().first().copied() {
             return Err(format!(
-                "tensor `{inputs_name}` is {:?} and `{labels_name}` is {:?}: the first dimension of both is \
-                 the samples",
-                inputs.shape(),
-                labels.shape()
+                "tensor `{name}` is {:?} and `{first_name}` is {:?}: the first dimension of both is the \
+                 samples",
+                other.shape(),
+                first.shape()
             ));
         }
+        Ok(())
+    };
+    let (mut shapes, mut all_inputs) = (Vec::new(), Vec::new());
+    for input in inputs {
+        let (name, input) = tensor(input)?;
+        check(&name, &input)?;
+        let dims = &input.shape()[1..];
         let sample_elements: usize = dims.iter().product();
-        all.push((sample_elements, numbers(&inputs, sample_elements, &inputs_name)?));
+        all_inputs.push((sample_elements, numbers(&input, sample_elements, &name)?));
         shapes.push(Shape::new(dims));
     }
-    let samples = labels.shape().first().copied().unwrap_or(0);
-    let sample_elements = all.iter().map(|(elements, _)| elements).sum();
-    let features = joined(all, samples);
-    let label_count: usize = labels.shape()[1..].iter().product();
-    let values = if classes.is_some() {
-        let values = integers(&labels).ok_or_else(|| {
-            format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
-        })?;
-        let class = |(place, label): (usize, i64)| {
-            // Numbers of classes are exact in single precision, as they are checked to be few.
-            if u32::try_from(label).is_ok() || ignored.map(i64::from) == Some(label) {
-                return Ok(label as f32);
-            }
-            let index = place / label_count.max(1);
-            Err(format!(
-                "tensor `{labels_name}`: sample {index} has label {label}, but classes are numbered from 0: \
-                 positions without a target need it as `ignored_label` of the loss layer"
-            ))
-        };
-        values.into_iter().enumerate().map(class).collect::<Result<_, _>>()?
-    } else {
-        numbers(&labels, label_count, &labels_name)?
-    };
-    let samples = Samples::of_sequences(sample_elements, features, label_count, values)
+    let (mut rules, mut all_labels) = (Vec::new(), Vec::new());
+    for ((name, tensor), (_, rule)) in of_labels.iter().zip(labels) {
+        check(name, tensor)?;
+        let count: usize = tensor.shape()[1..].iter().product();
+        all_labels.push((count, label_values(tensor, count, rule, name)?));
+        rules.push(LabelRule { count, ..*rule });
+    }
+    let samples = samples.unwrap_or(0);
+    let [sample_elements, label_count] =
+        [&all_inputs, &all_labels].map(|all| all.iter().map(|(elements, _)| elements).sum());
+    let (features, labels) = (joined(all_inputs, samples), joined(all_labels, samples));
+    let samples = Samples::of_sequences(sample_elements, features, label_count, labels)
         .map_err(|error| error.to_string())?;
-    Ok((shapes, samples))
+    Ok(Part { shapes, rules, samples })
 }
 
-/// Returns the features of one sample after another, of inputs of the given numbers of elements a
+/// Returns the labels of a tensor, `count` of each sample: classes, or the ignored label, if the
+/// rule has classes, and otherwise any numbers.
+fn label_values(
+    tensor: &TensorView<'_>,
+    count: usize,
+    rule: &LabelRule,
+    name: &str,
+) -> Result<Vec<f32>, String> {
+    if rule.classes.is_none() {
+        return numbers(tensor, count, name);
+    }
+    let values = integers(tensor).ok_or_else(|| {
+        format!("tensor `{name}` is {}: expected integers, the classes from 0", tensor.dtype())
+    })?;
+    let class = |(place, label): (usize, i64)| {
+        // Numbers of classes are exact in single precision, as they are checked to be few.
+        if u32::try_from(label).is_ok() || rule.ignored.map(i64::from) == Some(label) {
+            return Ok(label as f32);
+        }
+        let index = place / count.max(1);
+        Err(format!(
+            "tensor `{name}`: sample {index} has label {label}, but classes are numbered from 0: \
+             positions without a target need it as `ignored_label` of the loss layer"
+        ))
+    };
+    values.into_iter().enumerate().map(class).collect()
+}
+
+/// Returns the elements of one sample after another, of tensors of the given numbers of elements a
 /// sample.
 fn joined(mut inputs: Vec<(usize, Vec<f32>)>, samples: usize) -> Vec<f32> {
     if inputs.len() == 1 {

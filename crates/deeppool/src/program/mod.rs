@@ -186,9 +186,9 @@ pub enum Op {
         part: BatchPart,
         /// The samples of the rank, by their positions in the global batch.
         shard: Shard,
-        /// The elements of each sample that are loaded: those of an input of the network or all
-        /// labels, unless a layer is split by positions. If the loss ignores a label, the weight of
-        /// each sample follows its labels (see [`Layer::label_elements`]).
+        /// The elements of each sample that are loaded: those of an input of the network or the
+        /// labels of a loss, or some of them if a layer is split by positions. If the loss ignores
+        /// a label, the weight of each sample follows its labels (see [`Layer::label_elements`]).
         elements: Range<usize>,
     },
     /// Runs a pass of a layer's forward step. The loss is also a layer.
@@ -251,7 +251,8 @@ pub enum Op {
 pub enum BatchPart {
     /// The features: the elements of all inputs of the network, in order.
     Features,
-    /// The labels, which the loss layer reads: classes, or numbers.
+    /// The labels, which the loss layers read: classes, or numbers. Those of all loss layers, in
+    /// the network's order (see [`LayerGraph::loss_labels`]).
     Labels,
 }
 
@@ -283,7 +284,7 @@ impl BufferSpec {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Contents {
     /// An operand of a layer's passes. Parameters and statistics are state. After the last step,
-    /// the metrics of the loss layer (summed loss and number of correct samples) are those of the
+    /// the metrics of each loss layer (summed loss and number of correct samples) are those of the
     /// global batch.
     Operand(LayerId, Role),
     /// The optimiser's velocity for a layer's parameters. It is state.
@@ -291,8 +292,8 @@ pub enum Contents {
     /// The parameters of a layer in single precision, of which the operand [`Role::Parameters`] is
     /// rounded to 16 bits. It is state.
     Master(LayerId),
-    /// The given value in every element, set once: the gradient of the mean loss with respect to
-    /// the loss of a sample.
+    /// The given value in every element, set once: the gradient of the weighted mean loss with
+    /// respect to the loss of a sample.
     Constant(f64),
     /// A copy of a layer's output, or of a part of its gradient, for the samples that the rank has
     /// in another layer; or the addends of such a tensor.

@@ -2,14 +2,16 @@
 //! observers.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
 use gpu_mux::{JobState, PolledJob, Upcoming};
 use layer_engine::{Engine, LaunchContext, Role};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::LayerId;
 
 use super::loaded::LoadedIteration;
+use super::loss_metrics::{LossMetrics, sample_weight};
 use super::pending::{CollectiveBuffers, PendingCollective};
 use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
@@ -61,16 +63,15 @@ pub trait Observer {
     /// divided into several launches is received once for each of them.
     fn ended(&mut self, _steps: &[StepId], _ran: TimeSpan) {}
 
-    /// Receives the end of an iteration, counted from 0, at time `at`. `metrics` are the loss
-    /// summed over the global batch, and the number of correctly classified samples; `None` on a
-    /// rank that does not run the loss layer.
+    /// Receives the end of an iteration, counted from 0, at time `at`. `metrics` are those of the
+    /// loss layers that the rank runs, in the network's order.
     ///
     /// # Errors
     /// Any error ends the run.
     fn finished_iteration(
         &mut self,
         _iteration: u64,
-        _metrics: Option<[f32; 2]>,
+        _metrics: &[LossMetrics],
         _at: Instant,
     ) -> Result<(), Error> {
         Ok(())
@@ -89,7 +90,7 @@ impl<O: Observer + ?Sized> Observer for &mut O {
     fn finished_iteration(
         &mut self,
         iteration: u64,
-        metrics: Option<[f32; 2]>,
+        metrics: &[LossMetrics],
         at: Instant,
     ) -> Result<(), Error> {
         (**self).finished_iteration(iteration, metrics, at)
@@ -98,24 +99,6 @@ impl<O: Observer + ?Sized> Observer for &mut O {
 
 /// Ignores all events.
 impl Observer for () {}
-
-/// Returns the label that the network's loss ignores; `None` if it ignores none.
-pub(crate) fn ignored_label(network: &LayerGraph) -> Option<i32> {
-    network.layers().find_map(|(_, layer)| layer.ignored_label())
-}
-
-/// Returns the share of labels that are not ignored.
-pub(crate) fn counted_share<T: Copy + Into<f64>>(labels: &[T], ignored: i32) -> f64 {
-    let counted = labels.iter().filter(|&&label| label.into() as i32 != ignored).count();
-    counted as f64 / labels.len().max(1) as f64
-}
-
-/// Returns the [weight](layer_graph::Layer::label_elements) of the samples of a batch with the
-/// given labels: 0 if all are ignored.
-pub(crate) fn sample_weight<T: Copy + Into<f64>>(labels: &[T], ignored: i32) -> f64 {
-    let share = counted_share(labels, ignored);
-    if share > 0.0 { 1.0 / share } else { 0.0 }
-}
 
 /// A job that runs a loaded program for a number of iterations, tasklet by tasklet. Each compute
 /// step is a tasklet. Collectives progress while the job is polled.
@@ -144,8 +127,9 @@ pub struct Iterations<'a, B: Backend, S, O> {
     pending: Option<(PendingCollective<B>, Instant)>,
     /// Samples that were loaded and not yet copied to the device; reused to avoid allocations.
     pub(super) staging: Vec<f32>,
-    /// The last iteration for which the weight of samples was computed, and the weight.
-    weight: Option<(u64, f32)>,
+    /// By loss layer: the last iteration for which the weight of samples was computed, and the
+    /// weight.
+    weights: BTreeMap<LayerId, (u64, f32)>,
 }
 
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
@@ -173,7 +157,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             communicated: 0,
             pending: None,
             staging: Vec::new(),
-            weight: None,
+            weights: BTreeMap::new(),
         }
     }
 
@@ -291,7 +275,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.staging.clear();
         self.source.load(iteration, part, samples, elements.clone(), &mut self.staging)?;
         if part == BatchPart::Labels {
-            return self.add_weights(iteration, elements.len());
+            return self.add_weights(iteration, &elements);
         }
         let network = &self.loaded.network;
         // Images are loaded whole; parts are those of sequences.
@@ -306,26 +290,27 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         Ok(())
     }
 
-    /// Adds the weight of each sample behind its labels in `staging` if the loss ignores a label.
-    /// `labels` is the number of labels of a sample in `staging`.
+    /// Adds the weight of each sample behind its labels in `staging` if their loss ignores a label.
+    /// `elements` are the labels of a sample in `staging`.
     ///
     /// # Errors
     /// The error of the source.
-    fn add_weights(&mut self, iteration: u64, labels: usize) -> Result<(), Error> {
+    fn add_weights(&mut self, iteration: u64, elements: &Range<usize>) -> Result<(), Error> {
         let network = &self.loaded.network;
-        let Some(ignored) = ignored_label(network) else { return Ok(()) };
-        let known = self.weight.filter(|&(known, _)| known == iteration);
-        let weight = if let Some((_, weight)) = known {
+        let of = network.losses().find(|&loss| network.loss_labels(loss).contains(&elements.start));
+        let ignored = of.and_then(|loss| Some((loss, network.layer(loss).ignored_label()?)));
+        let Some((loss, ignored)) = ignored else { return Ok(()) };
+        let known = self.weights.get(&loss).filter(|(known, _)| *known == iteration);
+        let weight = if let Some(&(_, weight)) = known {
             weight
         } else {
-            let of_sample = network.layers().map(|(_, layer)| layer.label_count()).sum();
-            let (batch, mut all) = (self.loaded.batch, Vec::new());
-            self.source.load(iteration, BatchPart::Labels, 0..batch, 0..of_sample, &mut all)?;
+            let (batch, of_loss, mut all) = (self.loaded.batch, network.loss_labels(loss), Vec::new());
+            self.source.load(iteration, BatchPart::Labels, 0..batch, of_loss, &mut all)?;
             sample_weight(&all, ignored) as f32
         };
-        self.weight = Some((iteration, weight));
+        self.weights.insert(loss, (iteration, weight));
         let loaded = std::mem::take(&mut self.staging);
-        for sample in loaded.chunks(labels.max(1)) {
+        for sample in loaded.chunks(elements.len().max(1)) {
             self.staging.extend_from_slice(sample);
             self.staging.push(weight);
         }
@@ -361,7 +346,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.check_loss(index)
     }
 
-    /// After the forward step of the loss: if the loss is not finite, finds the first layer whose
+    /// After the forward step of a loss: if the loss is not finite, finds the first layer whose
     /// output is not.
     fn check_loss(&mut self, index: usize) -> Result<(), Error> {
         if !B::IS_SYNCHRONOUS {
@@ -398,7 +383,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     fn next_iteration(&mut self) -> Result<(), Error> {
         self.device.engine.synchronize(&mut self.device.queue)?;
         let metrics = self.loaded.metrics(self.device, self.context.iteration)?;
-        self.observer.finished_iteration(self.context.iteration, metrics, Instant::now())?;
+        self.observer.finished_iteration(self.context.iteration, &metrics, Instant::now())?;
         self.context.iteration += 1;
         let steps = self.current().program.steps.len();
         self.finished.clear();

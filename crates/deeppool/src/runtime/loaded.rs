@@ -2,7 +2,7 @@
 //! of partial backpropagation repeat, each with its own program; without it, one. *State* is the
 //! buffers that outlive an iteration: parameters, velocities and running statistics.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use collectives::Group;
@@ -11,6 +11,7 @@ use layer_graph::{LayerGraph, LayerId};
 
 use super::buckets::Bucket;
 use super::kernels::{Kernel, Kernels};
+use super::loss_metrics::LossMetrics;
 use super::memory::{Memory, allocate_arena, scratch_buffers, sent_buffer};
 use super::{Backend, RankDevice};
 use crate::Error;
@@ -68,9 +69,9 @@ pub(super) struct LoadedIteration<B: Backend> {
     pub(super) compute: Vec<usize>,
     /// Indices of the steps of the communication lane, in order.
     pub(super) communication: Vec<usize>,
-    /// Buffer with the metrics of the global batch at the end of the iteration: summed loss and
-    /// number of correct samples. `None` on a rank that does not run the loss layer.
-    pub(super) metrics: Option<BufferId>,
+    /// The loss layers that the rank runs, each with the buffer of its metrics of the global batch
+    /// at the end of the iteration: summed loss and number of correct samples.
+    pub(super) metrics: Vec<(LayerId, BufferId)>,
     /// Modelled duration of each step on emulated GPUs, by step; `None` for the settings of the
     /// emulated driver. Real GPUs ignore it.
     pub(super) step_times: Option<Vec<Duration>>,
@@ -235,8 +236,7 @@ impl<B: Backend> LoadedProgram<B> {
         RankMemory::of_rotation(self.programs.iter().map(|loaded| &loaded.program))
     }
 
-    /// Returns the loss summed over the global batch, and the number of correctly classified
-    /// samples, at the end of an iteration; `None` on a rank that does not run the loss layer.
+    /// Returns the metrics of the loss layers that the rank runs, at the end of an iteration.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.
@@ -244,12 +244,14 @@ impl<B: Backend> LoadedProgram<B> {
         &self,
         device: &mut RankDevice<B>,
         iteration: u64,
-    ) -> Result<Option<[f32; 2]>, Error> {
-        let Some(buffer) = self.iteration(iteration).metrics else { return Ok(None) };
-        let mut metrics = [0.0; 2];
-        let buffer = &self.scratch[buffer.0 - self.program().state_buffers];
-        device.engine.download(buffer, &mut metrics, &mut device.queue)?;
-        Ok(Some(metrics))
+    ) -> Result<Vec<LossMetrics>, Error> {
+        let of_loss = |&(layer, buffer): &(LayerId, BufferId)| {
+            let mut metrics = [0.0; 2];
+            let buffer = &self.scratch[buffer.0 - self.program().state_buffers];
+            device.engine.download(buffer, &mut metrics, &mut device.queue)?;
+            Ok(LossMetrics::new(layer, self.network.layer(layer), metrics))
+        };
+        self.iteration(iteration).metrics.iter().map(of_loss).collect()
     }
 
     /// The first layer, in the order of the steps, with an output that had a NaN or infinity when
@@ -300,8 +302,13 @@ impl<B: Backend> LoadedIteration<B> {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
         };
-        let mut writes = own.steps.iter().flat_map(|step| &step.writes).copied();
-        let is_metrics = |contents| matches!(contents, Contents::Operand(_, Role::Metrics));
+        // The last buffer of each loss that is written has the sum over micro-batches.
+        let mut metrics = BTreeMap::new();
+        for &id in own.steps.iter().flat_map(|step| &step.writes) {
+            if let Contents::Operand(layer, Role::Metrics) = own.buffers[id.0].contents {
+                metrics.insert(layer, id);
+            }
+        }
         Ok(Self {
             steps_before: 0,
             kernels,
@@ -311,7 +318,7 @@ impl<B: Backend> LoadedIteration<B> {
             communicators: communicators?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),
-            metrics: writes.rfind(|id| is_metrics(own.buffers[id.0].contents)),
+            metrics: metrics.into_iter().collect(),
             step_times: None,
             program: own.clone(),
             collectives: program.collectives.clone(),

@@ -14,6 +14,7 @@ mod image_order;
 mod iterations;
 mod kernels;
 mod loaded;
+mod loss_metrics;
 mod memory;
 mod pending;
 
@@ -24,7 +25,8 @@ pub use driver::{BackgroundStatus, JobsMut, RankDriver, TrainingBackend};
 pub use gpu::{Gpu, GpuDriver, GpuEngine, cuda_engine, fastest_image_order};
 pub use image_order::ImageOrder;
 pub use iterations::{BatchSource, Iterations, Observer, TimeSpan};
-pub(crate) use iterations::{counted_share, ignored_label, sample_weight};
 pub use kernels::{kernel_groups, kernel_precision, kernel_spec};
 pub use loaded::LoadedProgram;
+pub use loss_metrics::LossMetrics;
+pub(crate) use loss_metrics::{counted_share, sample_weight};
 pub use memory::RankState;

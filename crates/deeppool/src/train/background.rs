@@ -13,7 +13,9 @@ use super::step_times::StepTimes;
 use super::{BackgroundConfig, Epochs, TrainConfig};
 use crate::Error;
 use crate::program::StepId;
-use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
+use crate::runtime::{
+    Backend, Iterations, LoadedProgram, LossMetrics, Observer, RankDevice, RankState, TimeSpan,
+};
 
 /// A running background job of a rank. It has no last iteration: it runs until the end of the run.
 pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, BackgroundRecord>;
@@ -122,10 +124,10 @@ impl Observer for BackgroundRecord {
     fn finished_iteration(
         &mut self,
         iteration: u64,
-        metrics: Option<[f32; 2]>,
+        metrics: &[LossMetrics],
         at: Instant,
     ) -> Result<(), Error> {
-        self.loss = metrics.map(|[sum, _]| f64::from(sum) / self.batch as f64);
+        self.loss = Some(LossMetrics::weighted_sum(metrics) / self.batch as f64);
         self.steps.finished_iteration(iteration, metrics, at)
     }
 }

@@ -208,7 +208,8 @@ pub(super) fn write_manifest(
         }
     }
     let settings = settings.clone();
-    let (test_accuracy, test_loss) = (test.and_then(|test| test.accuracy), test.map(|test| test.loss));
+    let test_accuracy = test.as_ref().and_then(|test| test.accuracy);
+    let test_loss = test.map(|test| test.loss);
     let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, test_loss, settings, files };
     let text =
         serde_json::to_string_pretty(&manifest).map_err(|error| checkpoint_write_error(&path, error))?;

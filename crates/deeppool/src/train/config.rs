@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gpu_mux::Policy;
 use layer_engine::{ImageLayout, KernelChoice, Sgd};
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, LayerId};
 
 use super::Weights;
 use crate::Error;
@@ -372,10 +372,10 @@ impl<'a> TrainConfig<'a> {
         }
     }
 
-    /// Returns the rank that computes the loss and reports it: the first rank of the last layer.
-    pub(super) fn loss_rank(&self) -> usize {
-        let loss = self.network().layers().map(|(id, _)| id).next_back();
-        loss.and_then(|id| self.placement().ranks(id).first().copied()).unwrap_or(0)
+    /// Returns the loss layers that a rank reports: those of which it is the first rank.
+    pub(super) fn reported_losses(&self, rank: usize) -> Vec<LayerId> {
+        let is_reported = |id: &LayerId| self.placement().ranks(*id).first() == Some(&rank);
+        self.network().losses().filter(is_reported).collect()
     }
 
     /// Checks the settings, and that the data sets and the initial weights fit the networks.

@@ -2,6 +2,7 @@
 //! with other frameworks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use layer_engine::{CpuEngine, Engine, LaunchContext, Precision, Role, initial_statistics};
 use layer_graph::LayerGraph;
@@ -11,7 +12,7 @@ use crate::Error;
 use crate::program::{
     BatchPart, BufferSpec, Contents, LowerOptions, Op, Placement, RankProgram, Step, lower_training,
 };
-use crate::runtime::{ignored_label, kernel_spec, sample_weight};
+use crate::runtime::{kernel_spec, sample_weight};
 
 /// Dimensions, outermost first, and elements in row-major order.
 type Tensor = (Vec<usize>, Vec<f64>);
@@ -19,7 +20,7 @@ type Tensor = (Vec<usize>, Vec<f64>);
 /// Loss of one batch and its gradients, computed by [`gradients`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gradients {
-    /// Mean loss over the batch.
+    /// Mean loss over the batch: the weighted sum of those of all loss layers.
     pub loss: f64,
     /// Gradient of the mean loss with respect to each parameter, by the parameter's name:
     /// dimensions, outermost first, and elements in row-major order.
@@ -48,7 +49,7 @@ pub fn gradients(
 ) -> Result<Gradients, Error> {
     let sample = network.sample_elements().max(1);
     let batch = features.len() / sample;
-    let label_count: usize = network.layers().map(|(_, layer)| layer.label_count()).sum();
+    let label_count = network.label_count();
     if batch == 0 || features.len() != batch * sample || labels.len() != batch * label_count {
         return Err(Error::Setting {
             setting: "the batch",
@@ -65,14 +66,15 @@ pub fn gradients(
     let initial = |spec: &BufferSpec| initial(network, spec, parameters);
     let mut buffers = program.buffers.iter().map(initial).collect::<Result<Vec<_>, _>>()?;
     let mut found = Gradients { loss: 0.0, of_parameters: BTreeMap::new() };
-    let weight = ignored_label(network).map(|ignored| sample_weight(labels, ignored));
+    let mut losses = BTreeMap::new();
     for step in &program.steps {
         match step.op {
             Op::LoadBatch { part, shard, ref elements } => {
                 let all = if part == BatchPart::Features { features } else { labels };
                 let samples = all.chunks(all.len() / batch).skip(shard.first).take(shard.samples);
                 let loaded = samples.filter_map(|sample| sample.get(elements.clone()));
-                let weight = weight.filter(|_| part == BatchPart::Labels);
+                let weight = || weight_of_samples(network, elements, labels);
+                let weight = if part == BatchPart::Labels { weight() } else { None };
                 buffers[step.writes[0].0] =
                     loaded.flat_map(|sample| sample.iter().copied().chain(weight)).collect();
             }
@@ -88,12 +90,23 @@ pub fn gradients(
             _ => launch(network, program, step, &mut buffers)?,
         }
         for id in &step.writes {
-            if let Contents::Operand(_, Role::Metrics) = program.buffers[id.0].contents {
-                found.loss = buffers[id.0][0] / batch as f64;
+            if let Contents::Operand(loss, Role::Metrics) = program.buffers[id.0].contents {
+                losses.insert(loss, buffers[id.0][0] / batch as f64);
             }
         }
     }
+    found.loss = losses.into_iter().map(|(id, loss)| network.layer(id).loss_weight() * loss).sum();
     Ok(found)
+}
+
+/// Returns the weight of samples for the loss that reads some `elements` of the labels of each, if
+/// it ignores a label. `labels` are all labels of the batch.
+fn weight_of_samples(network: &LayerGraph, elements: &Range<usize>, labels: &[f64]) -> Option<f64> {
+    let loss = network.losses().find(|&loss| network.loss_labels(loss).contains(&elements.start))?;
+    let ignored = network.layer(loss).ignored_label()?;
+    let samples = labels.chunks(network.label_count());
+    let of_loss = samples.filter_map(|sample| sample.get(network.loss_labels(loss))).flatten();
+    Some(sample_weight(of_loss, ignored))
 }
 
 /// Returns the initial content of a buffer.

@@ -12,6 +12,7 @@ mod batches;
 mod checkpoint;
 mod checkpoint_files;
 mod config;
+mod evaluation;
 mod exchange;
 mod folder_owner;
 #[cfg(feature = "cuda")]
@@ -40,8 +41,8 @@ pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
 pub(crate) use report::has_accuracy;
 pub use report::{
-    BackgroundReport, ChosenKernel, EpochReport, Evaluation, HeldMemory, IterationTimes, Progress,
-    TrainReport,
+    BackgroundReport, ChosenKernel, EpochReport, Evaluation, HeldMemory, IterationTimes, LossEvaluation,
+    Progress, TrainReport,
 };
 pub use session::train_rank;
 pub use threads::{evaluate, train};

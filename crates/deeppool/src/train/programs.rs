@@ -26,7 +26,7 @@ impl<'a> Programs<'a> {
     /// Lowers all programs of a run.
     ///
     /// # Errors
-    /// If a network does not end in exactly one loss, or the lowering options do not fit.
+    /// If a network has no loss or an unused layer, or the lowering options do not fit.
     pub(super) fn new(config: &TrainConfig<'a>) -> Result<Self, Error> {
         let precision = config.lowering().precision;
         let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples, precision);

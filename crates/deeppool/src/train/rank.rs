@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, Policy, Usage};
 use layer_engine::Engine;
+use layer_graph::LayerId;
 
 use super::background::{BackgroundIterations, BackgroundRecord};
+use super::evaluation::LossSums;
 use super::programs::{Programs, context};
 use super::step_times::StepTimes;
 use super::trace::RankTrace;
-use super::{
-    ChosenKernel, EmulatedTimes, Epochs, Evaluation, HeldMemory, InOrder, TrainConfig, exchange, has_accuracy,
-};
+use super::{ChosenKernel, EmulatedTimes, Epochs, Evaluation, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
-    Iterations, LoadedProgram, Observer, RankDevice, RankDriver, RankState, TimeSpan, TrainingBackend,
-    counted_share, ignored_label,
+    Iterations, LoadedProgram, LossMetrics, Observer, RankDevice, RankDriver, RankState, TimeSpan,
+    TrainingBackend,
 };
 
 /// Results of training an interval on one rank.
@@ -193,12 +193,13 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         driver: &mut TrainingDriver<'_, B>,
     ) -> Result<TrainedInterval, Error> {
         let config = self.config;
+        let reported = config.reported_losses(self.communicator.rank());
         let mut losses = vec![0.0; (end - begin) as usize];
         let mut recorder = Recorder {
             record: &mut self.record,
             steps: &mut self.steps,
-            // Other ranks add nothing to the sum.
-            losses: if self.communicator.rank() == config.loss_rank() { &mut losses } else { &mut [] },
+            losses: &mut losses,
+            reported,
             first: begin,
             batch: config.batch(),
             rank: self.communicator.rank(),
@@ -235,38 +236,31 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Error::NotFinite { iteration, loss, rank, layer }
     }
 
-    /// Returns the fraction (0 to 1) of test samples that are classified correctly. All ranks call
-    /// it.
+    /// Computes the losses of the test samples, and the fraction (0 to 1) of them that are
+    /// classified correctly. All ranks call it.
     ///
     /// # Errors
     /// If the device or the communicator fails.
     pub(super) fn evaluate(&mut self) -> Result<Evaluation, Error> {
-        let test = self.config.dataset.test();
-        let whole = (test.len() / self.config.batch()) as u64;
-        let ignored = ignored_label(self.config.network());
-        let share = |labels: &[f32]| ignored.map_or(1.0, |ignored| counted_share(labels, ignored));
-        let of_batch = (self.config.batch() * test.label_count()).max(1);
-        let shares = test.labels().chunks(of_batch).map(share).collect();
-        let mut sums = MetricSums { sums: [0.0; 2], shares };
+        let (config, test) = (self.config, self.config.dataset.test());
+        let whole = (test.len() / config.batch()) as u64;
+        let mut sums = LossSums::new(config.network(), test, config.batch());
         let rest = self.remainder.as_mut().map(|program| (program, whole, whole + 1));
         for (program, begin, end) in std::iter::once((&mut self.evaluation, 0, whole)).chain(rest) {
             let mut job = Iterations::new(
                 &mut self.device,
                 program,
                 &mut self.state,
-                InOrder::new(test, self.config.batch()),
+                InOrder::new(test, config.batch()),
                 &mut sums,
-                context(self.config, begin),
+                context(config, begin),
                 end,
             );
             CpuDriver::<BackgroundIterations<'_, B>>::new(Policy::default()).run(&mut job)?;
         }
-        let is_counted = self.rank() == self.config.loss_rank();
-        let counted = test.len() as f64 * share(test.labels());
-        let mut sums = sums.sums.map(|sum| if is_counted { sum as f32 } else { 0.0 });
-        self.sum_over_ranks(&mut sums)?;
-        let [loss, correct] = sums.map(|sum| f64::from(sum) / counted.max(f64::MIN_POSITIVE));
-        Ok(Evaluation { loss, accuracy: has_accuracy(self.config.network()).then_some(correct) })
+        let mut own = sums.reported(&config.reported_losses(self.rank()));
+        self.sum_over_ranks(&mut own)?;
+        Ok(sums.evaluation(config.network(), &own))
     }
 }
 
@@ -277,9 +271,11 @@ pub(super) type TrainingDriver<'a, B> = <B as TrainingBackend>::Driver<'a, Epoch
 struct Recorder<'a> {
     record: &'a mut RankRecord,
     steps: &'a mut StepTimes,
-    /// Loss of each iteration from `first` on, summed over the global batch. Empty on ranks that do
-    /// not report it.
+    /// Loss of each iteration from `first` on, summed over the global batch: the weighted sum of
+    /// the losses that the rank reports.
     losses: &'a mut [f32],
+    /// The loss layers that the rank reports: each one is reported by one rank.
+    reported: Vec<LayerId>,
     first: u64,
     batch: usize,
     rank: usize,
@@ -296,41 +292,21 @@ impl Observer for Recorder<'_> {
     fn finished_iteration(
         &mut self,
         iteration: u64,
-        metrics: Option<[f32; 2]>,
+        metrics: &[LossMetrics],
         at: Instant,
     ) -> Result<(), Error> {
         self.steps.finished_iteration(iteration, metrics, at)?;
         self.record.add(at.duration_since(self.began), self.rotation);
         self.began = at;
-        let own = self.losses.get_mut((iteration - self.first) as usize);
-        let (Some(own), Some([sum, _])) = (own, metrics) else { return Ok(()) };
-        let loss = f64::from(sum) / self.batch as f64;
+        let reported = metrics.iter().filter(|metrics| self.reported.contains(&metrics.layer));
+        let sum = LossMetrics::weighted_sum(reported);
+        let loss = sum / self.batch as f64;
         if !loss.is_finite() {
             return Err(Error::NotFinite { iteration: iteration + 1, loss, rank: self.rank, layer: None });
         }
-        *own = sum;
-        Ok(())
-    }
-}
-
-/// Sums of the losses and of the correctly classified samples.
-struct MetricSums {
-    sums: [f64; 2],
-    /// Share of the labels of each batch that are not ignored.
-    shares: Vec<f64>,
-}
-
-impl Observer for MetricSums {
-    fn finished_iteration(
-        &mut self,
-        iteration: u64,
-        metrics: Option<[f32; 2]>,
-        _at: Instant,
-    ) -> Result<(), Error> {
-        let metrics = metrics.unwrap_or_default();
-        // The metrics are those of a mean over the labels that are not ignored.
-        let share = self.shares.get(iteration as usize).copied().unwrap_or(1.0);
-        self.sums.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += share * f64::from(metric));
+        if let Some(own) = self.losses.get_mut((iteration - self.first) as usize) {
+            *own = sum as f32;
+        }
         Ok(())
     }
 }

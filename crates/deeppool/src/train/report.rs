@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::Usage;
 use layer_engine::KernelPart;
-use layer_graph::{ElementwiseLoss, LayerGraph, LayerKind};
+use layer_graph::{ElementwiseLoss, Layer, LayerGraph, LayerKind};
 use serde::{Deserialize, Serialize};
 
 use crate::program::RankMemory;
@@ -132,20 +132,42 @@ pub enum Progress {
 }
 
 /// Results of a network on test samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Evaluation {
-    /// Mean loss.
+    /// Mean loss: the weighted sum of those of all loss layers.
     pub loss: f64,
     /// Fraction (0 to 1) of the samples, or of the positions or probabilities of all samples, that
-    /// are classified correctly. `None` for a mean squared error, which classifies nothing.
+    /// are classified correctly, of the first loss layer that classifies. `None` for mean squared
+    /// errors, which classify nothing.
+    pub accuracy: Option<f64>,
+    /// Results of each loss layer, in the network's order.
+    pub of_losses: Vec<LossEvaluation>,
+}
+
+/// Results of a loss layer on test samples.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct LossEvaluation {
+    /// Name of the loss layer.
+    pub layer: String,
+    /// Factor of the loss in the sum of losses.
+    pub weight: f64,
+    /// Mean loss, without the factor.
+    pub loss: f64,
+    /// Fraction (0 to 1) of correctly classified samples, positions or probabilities. `None` for a
+    /// mean squared error.
     pub accuracy: Option<f64>,
 }
 
-/// Returns whether results of a network have an accuracy: whether its loss classifies.
+/// Returns whether results of a network have an accuracy: whether one of its losses classifies.
 pub(crate) fn has_accuracy(network: &LayerGraph) -> bool {
-    let squares = LayerKind::ElementwiseLoss(ElementwiseLoss::MeanSquaredError);
-    network.layers().all(|(_, layer)| *layer.kind() != squares)
+    network.losses().any(|loss| classifies(network.layer(loss)))
+}
+
+/// Returns whether results of a loss layer have an accuracy.
+pub(super) fn classifies(loss: &Layer) -> bool {
+    *loss.kind() != LayerKind::ElementwiseLoss(ElementwiseLoss::MeanSquaredError)
 }
 
 impl Evaluation {
@@ -167,7 +189,7 @@ impl fmt::Display for Evaluation {
 }
 
 /// Results of an epoch.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EpochReport {
     /// Number of the epoch, from 1.

@@ -201,11 +201,11 @@ fn train_to_end<B: TrainingBackend>(
         let (mut test, mut is_best) = (None, false);
         if iteration == epoch_end {
             let evaluation = rank.evaluate()?;
-            test = Some(evaluation);
             is_best = evaluation.score() > best_score;
+            test = Some(evaluation.clone());
             best_score = best_score.max(evaluation.score());
             let of_epoch = epoch.report(config, rank, iteration / per_epoch, evaluation)?;
-            report_progress(Progress::Epoch(of_epoch));
+            report_progress(Progress::Epoch(of_epoch.clone()));
             report.epochs.push(of_epoch);
             epoch = CurrentEpoch::default();
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::Error;
 use crate::program::StepId;
-use crate::runtime::{Observer, TimeSpan};
+use crate::runtime::{LossMetrics, Observer, TimeSpan};
 
 /// Steps of a program that were launched together, and the time interval in which they ran.
 pub(super) type Launched = (Vec<StepId>, TimeSpan);
@@ -44,7 +44,7 @@ impl Observer for StepTimes {
     fn finished_iteration(
         &mut self,
         iteration: u64,
-        _metrics: Option<[f32; 2]>,
+        _metrics: &[LossMetrics],
         _at: Instant,
     ) -> Result<(), Error> {
         if self.iterations > 0 {

@@ -26,8 +26,8 @@ impl Weights {
     /// Returns the random initial weights of a run with the given seed.
     ///
     /// # Errors
-    /// [`Error::NotOneLoss`] if the network does not end in exactly one loss. [`Error::Engine`] if
-    /// the engine does not support a layer.
+    /// The errors of [`lower_training`] for its losses. [`Error::Engine`] if the engine does not
+    /// support a layer.
     pub fn initial(network: &LayerGraph, seed: u64) -> Result<Self, Error> {
         type OnThread = Cpu<ThreadCommunicator>;
         let program = one_rank(network)?;
@@ -117,7 +117,7 @@ impl Weights {
     ///
     /// # Errors
     /// [`Error::Weights`] with the first tensor that is missing, has another shape, or belongs to
-    /// no layer. [`Error::NotOneLoss`] if the network does not end in exactly one loss.
+    /// no layer. The errors of [`lower_training`] for the losses.
     pub fn check(&self, network: &LayerGraph) -> Result<(), Error> {
         let program = one_rank(network)?;
         let first_mismatch = tensors::first_mismatch(network, program.of_rank(0)?, &self.tensors, false);

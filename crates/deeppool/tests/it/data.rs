@@ -4,10 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use deeppool::data::{DataError, DataSource, Dataset, Samples};
+use deeppool::data::{DataError, DataSource, Dataset, LabelRule, Samples};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use layer_graph::{Embedding, LayerGraph, LayerKind, Linear, Shape, SoftmaxCrossEntropy, zoo};
+use layer_graph::{
+    ElementwiseLoss, Embedding, LayerGraph, LayerKind, Linear, Shape, SoftmaxCrossEntropy, zoo,
+};
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -660,6 +662,95 @@ fn every_source_accepts_or_refuses_all_samples() {
                     assert!(!matches!(source, DataSource::Tensors(_)) || error.contains(&counted), "{error}");
                 }
             }
+        }
+    }
+}
+
+/// Each loss has a tensor of labels, or all have the same one.
+#[test]
+fn safetensors_files_have_labels_for_each_loss() {
+    let mut network = LayerGraph::new("two heads", Shape::features(2)).unwrap();
+    let classified = network.add("classes", Linear::new(3), [network.input()]).unwrap();
+    network.add("loss", LayerKind::CROSS_ENTROPY, [classified]).unwrap();
+    let valued = network.add("values", Linear::new(2), [network.input()]).unwrap();
+    let squares = ElementwiseLoss::MeanSquaredError;
+    network.add("values_loss", squares, [valued]).unwrap();
+
+    let inputs = floats("train.inputs", &[2, 2], &[0.0; 4]);
+    let of_classes = classes("train.labels.loss", &[2], &[2, 1]);
+    let of_values = floats("train.labels.values_loss", &[2, 2], &[0.5, -1.0, 1.5, 2.0]);
+    let data = open_tensors_for(&network, &[inputs.clone(), of_values.clone(), of_classes.clone()]).unwrap();
+    assert_eq!(data.test().labels_of(0), [2.0, 0.5, -1.0]);
+    assert_eq!(data.train().labels_of(0), [1.0, 1.5, 2.0]);
+    assert_eq!(data.labels(), [LabelRule::new(1, 3), LabelRule::new(2, None::<usize>)]);
+
+    for (tensors, expected) in [
+        (vec![inputs.clone(), of_classes.clone()], "FILE: tensor `train.labels.values_loss` is missing"),
+        (
+            vec![inputs.clone(), classes("train.labels.other", &[2], &[0; 2])],
+            "FILE: 1 of 2 tensors are not of a data set, such as `train.labels.other`: expected \
+             train.inputs, train.labels.loss, train.labels.values_loss, test.inputs, test.labels.loss, \
+             test.labels.values_loss",
+        ),
+        (
+            vec![inputs.clone(), classes("train.labels.loss", &[2], &[2, 3]), of_values.clone()],
+            "FILE: sample 1 has label 3, but labels must be whole numbers below 3",
+        ),
+        (
+            vec![inputs.clone(), classes("train.labels.loss", &[3], &[0; 3]), of_values.clone()],
+            "FILE: tensor `train.inputs` is [2, 2] and `train.labels.loss` is [3]: the first dimension",
+        ),
+        (
+            vec![inputs.clone(), of_classes.clone(), floats("train.labels.values_loss", &[2, 1], &[0.0; 2])],
+            "data set `FILE` has 1 labels a sample, but layer `values_loss` of network `two heads` takes 2",
+        ),
+        (
+            vec![inputs.clone(), classes("train.labels", &[2], &[0, 1])],
+            "data set `FILE` has 3 classes, but layer `values_loss` of network `two heads` has numbers",
+        ),
+    ] {
+        let error = open_tensors_for(&network, &tensors).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    let mut heads = LayerGraph::new("same labels", Shape::features(2)).unwrap();
+    for name in ["loss", "other"] {
+        let scores = heads.add(format!("{name}.fc"), Linear::new(3), [heads.input()]).unwrap();
+        heads.add(name, LayerKind::CROSS_ENTROPY, [scores]).unwrap();
+    }
+    let data = open_tensors_for(&heads, &[inputs, classes("train.labels", &[2], &[2, 1])]).unwrap();
+    assert_eq!((data.test().labels_of(0), data.train().labels_of(0)), (&[2.0, 2.0][..], &[1.0, 1.0][..]));
+}
+
+/// Synthetic data have labels for losses of every kind, and the features do not depend on them.
+#[test]
+fn synthetic_data_fit_several_losses() {
+    for has_tokens in [false, true] {
+        let mut network = LayerGraph::new("heads", Shape::features(4)).unwrap();
+        let mut hidden = network.input();
+        if has_tokens {
+            hidden = network.add("embedding", Embedding::new(9, 1), [hidden]).unwrap();
+            hidden = network.add("flatten", LayerKind::Flatten, [hidden]).unwrap();
+        }
+        let mut one = None;
+        let losses = [
+            LayerKind::CROSS_ENTROPY,
+            ElementwiseLoss::BinaryCrossEntropy.into(),
+            LayerKind::CROSS_ENTROPY,
+            ElementwiseLoss::MeanSquaredError.into(),
+        ];
+        for (index, loss) in losses.into_iter().enumerate() {
+            let scores = network.add(format!("fc{index}"), Linear::new(2 + index), [hidden]).unwrap();
+            network.add(format!("loss{index}"), loss, [scores]).unwrap();
+            one.get_or_insert_with(|| network.clone());
+        }
+        let all = Dataset::synthetic_for(&network, 50, 3).unwrap();
+        let one = Dataset::synthetic_for(&one.unwrap(), 50, 3).unwrap();
+        for index in 0..one.train().len() {
+            assert_eq!(all.train().features(index), one.train().features(index));
+            let labels = all.train().labels_of(index);
+            assert_eq!((labels.len(), labels[0]), (10, one.train().labels_of(index)[0]));
+            assert!(labels[1..4].iter().all(|label| [0.0, 1.0].contains(label)), "{labels:?}");
         }
     }
 }

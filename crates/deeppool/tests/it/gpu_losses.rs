@@ -16,6 +16,7 @@ use layer_graph::{
 
 use crate::emulated::on_emulated_gpus;
 use crate::gpu_networks::alternating_placement;
+use crate::several_losses::pretraining;
 use crate::shrunk::shrunk;
 
 /// Maximum number of GPUs.
@@ -198,6 +199,14 @@ fn losses_of_a_recurrent_language_model_match_those_of_processors() {
     let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
     let name = "gpu_losses::losses_of_a_recurrent_language_model_match_those_of_processors";
     check_losses(name, &net, &data, (8, 10, 0.03));
+}
+
+/// Three losses with weights, on several GPUs, of which one ignores a label and one has numbers.
+#[test]
+fn several_losses_match_those_of_processors() {
+    let net = pretraining();
+    let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+    check_losses("gpu_losses::several_losses_match_those_of_processors", &net, &data, (8, 10, 0.03));
 }
 
 /// A language model of two blocks, with every kind of layer of GPT-2.

@@ -18,6 +18,7 @@ mod program_export;
 mod random_splits;
 mod recompute;
 mod several_inputs;
+mod several_losses;
 mod shared_parameters;
 mod sharing;
 mod shrunk;

@@ -12,7 +12,9 @@ use deeppool::program::{
     ARENA_ALIGNMENT, BUCKET_ALIGNMENT, BatchPart, BufferId, Contents, LowerOptions, Op,
     PartialBackpropagation, PartialDepth, Placement, Program, RankProgram, Step, StepId, lower_rotation,
 };
-use deeppool::runtime::{BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
+use deeppool::runtime::{
+    BatchSource, Iterations, LoadedProgram, LossMetrics, Observer, RankDevice, RankState, TimeSpan,
+};
 use gpu_mux::{CpuDriver, JobState, Policy, PolledJob};
 use layer_engine::{LaunchContext, Pass, Precision, Role, Sgd};
 use layer_graph::{LayerGraph, LayerKind};
@@ -119,7 +121,8 @@ impl Observer for Poison {
         }
     }
 
-    fn finished_iteration(&mut self, _: u64, metrics: Option<[f32; 2]>, _: Instant) -> Result<(), Error> {
+    fn finished_iteration(&mut self, _: u64, metrics: &[LossMetrics], _: Instant) -> Result<(), Error> {
+        let metrics = metrics.first().map(|metrics| [metrics.loss, metrics.correct]);
         self.metrics.lock().unwrap().push(metrics);
         self.iteration += 1;
         self.values = values(&self.programs[self.iteration % self.programs.len()]);

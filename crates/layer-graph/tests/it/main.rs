@@ -3,6 +3,7 @@
 mod graph;
 mod hf;
 mod json;
+mod losses;
 mod sequences;
 mod split;
 mod zoo;

@@ -74,8 +74,8 @@ impl EventWriter<'_> {
                 self.compute(rank, us, known.reduced[&(node, rank)].clone());
             }
         }
-        let loss = order.iter().rev().copied().find(|&node| self.consumers(node).is_empty());
-        if let Some(loss) = loss.filter(|_| self.problem.gradients.metrics_bytes > 0) {
+        let losses = order.iter().copied().filter(|&node| self.consumers(node).is_empty());
+        for loss in losses.filter(|_| self.problem.gradients.metrics_bytes > 0).collect::<Vec<_>>() {
             let ranks = self.ranks(loss).to_vec();
             let ready = |&rank: &usize| [vec![known.forward[&(loss, rank)]], passed[rank].clone()].concat();
             let after = ranks.iter().flat_map(ready).collect();

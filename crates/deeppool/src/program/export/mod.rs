@@ -326,9 +326,7 @@ impl<'a> Names<'a> {
     fn sample_elements(&self, part: BatchPart) -> usize {
         match part {
             BatchPart::Features => self.network.sample_elements(),
-            BatchPart::Labels => {
-                self.network.layers().map(|(_, layer)| layer.label_count()).max().unwrap_or(0)
-            }
+            BatchPart::Labels => self.network.label_count(),
         }
     }
 

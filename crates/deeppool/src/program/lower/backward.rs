@@ -37,7 +37,7 @@ impl Lowering<'_> {
             if !needs_gradient[id.index()] {
                 continue;
             }
-            if id == self.loss {
+            if self.is_loss(id) {
                 self.gather_output_gradient(id, options)?;
             }
             let mut producers = self.network.producers(id);
@@ -162,8 +162,8 @@ impl Lowering<'_> {
     fn gather_output_gradient(&mut self, id: LayerId, options: &LowerOptions) -> Result<(), Error> {
         // A layer needs the sum of addends.
         let own = TensorLayout::new(self.layout(id), self.values(id).output.summed());
-        if id == self.loss {
-            let scale = Contents::Constant(1.0 / self.batch as f64);
+        if self.is_loss(id) {
+            let scale = Contents::Constant(self.network.layer(id).loss_weight() / self.batch as f64);
             for (place, shard) in own.of.shards(self.micro_batch.start) {
                 let program = self.program.rank(place);
                 let constant = program.buffer(shard.samples, Storage::Scalar, scale);

@@ -79,10 +79,11 @@ impl Lowering<'_> {
                 self.program.rank(place).set_operand(id, Role::Input(slot), buffer);
             }
         }
-        if id == self.loss {
-            let count = self.network.layer(id).label_count();
+        if self.is_loss(id) {
+            let of_loss = self.network.loss_labels(id);
             for (place, shard) in layout.of.shards(self.micro_batch.start) {
-                let elements = self.loaded_elements(id, place, count);
+                let elements = self.loaded_elements(id, place, of_loss.len());
+                let elements = of_loss.start + elements.start..of_loss.start + elements.end;
                 let program = self.program.rank(place);
                 let labels = program.operand(id, self.network, Role::Labels, shard.samples);
                 let load = Op::LoadBatch { part: BatchPart::Labels, shard, elements };

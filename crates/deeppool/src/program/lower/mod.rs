@@ -34,16 +34,17 @@ use partial::Partial;
 /// Lowers one training iteration to a program: forward pass, loss, backward pass, all-reduce of
 /// gradients, and optimiser steps. `batch` is the number of samples of the global batch.
 ///
-/// The loss is the mean over the global batch, and gradients are summed with that scale, so the
-/// result does not depend on the placement or on the number of micro-batches. With [partial
+/// The loss is the mean over the global batch of the weighted sum of all loss layers, and gradients
+/// are summed with that scale, so the result does not depend on the placement or on the number of
+/// micro-batches. With [partial
 /// backpropagation](LowerOptions::partial) it is the first iteration of [`lower_rotation`].
 ///
 /// # Errors
-/// [`Error::NotOneLoss`] if the network does not end in exactly one loss. [`Error::EmptyBatch`] for
-/// an empty batch. [`Error::Setting`] if the batch has fewer samples than micro-batches or parts,
-/// or a layer cannot be a checkpoint. In `bf16`, [`Error::Tokens`] if tokens are read by another
-/// layer than an embedding, and [`Error::OddSample`] if samples of an odd number of elements move
-/// between ranks.
+/// [`Error::NoLoss`] if the network has no loss layer, [`Error::UnusedLayer`] if no loss depends on
+/// a layer, and [`Error::ReadLoss`] if a layer reads a loss. [`Error::EmptyBatch`] for an empty
+/// batch. [`Error::Setting`] if the batch has fewer samples than micro-batches or parts, or a layer
+/// cannot be a checkpoint. In `bf16`, [`Error::Tokens`] if tokens are read by another layer than an
+/// embedding, and [`Error::OddSample`] if samples of an odd number of elements move between ranks.
 pub fn lower_training(
     network: &LayerGraph,
     placement: &Placement,
@@ -127,7 +128,9 @@ fn training(
             for &id in placement.order() {
                 lowering.forward(id, options.sync_batch_norm)?;
             }
-            lowering.accumulate(lowering.loss, Role::Metrics);
+            for loss in lowering.losses() {
+                lowering.accumulate(loss, Role::Metrics);
+            }
             lowering.backward(options)?;
         }
         lowering.reduce_metrics();
@@ -137,8 +140,8 @@ fn training(
 
 /// Lowers the evaluation of a batch of `batch` samples to a program: the forward pass without
 /// dropout and with running statistics. It has the same state buffers as training, and ends with
-/// the loss and the number of correctly classified samples, summed over the batch. `precision` is
-/// that of the layers.
+/// the loss and the number of correctly classified samples of each loss layer, summed over the
+/// batch. `precision` is that of the layers.
 ///
 /// # Errors
 /// As [`lower_training`].
@@ -197,7 +200,6 @@ struct Lowering<'a> {
     /// Whether the program is only simulated. It may then have what no kernel computes and no
     /// collective moves.
     is_simulated: bool,
-    loss: LayerId,
     recomputation: Recomputation,
     /// Position of each layer in the order in which layers run, by layer id.
     place_in_order: Vec<usize>,
@@ -227,6 +229,7 @@ impl<'a> Lowering<'a> {
         checkpoints: &[LayerId],
     ) -> Result<Self, Error> {
         check_batch(batch)?;
+        check_losses(network)?;
         let mut place_in_order = vec![0; network.len()];
         for (at, id) in placement.order().iter().enumerate() {
             place_in_order[id.index()] = at;
@@ -259,7 +262,6 @@ impl<'a> Lowering<'a> {
             batch,
             precision,
             is_simulated: false,
-            loss: loss_layer(network)?,
             recomputation: Recomputation::new(network, placement, checkpoints),
             place_in_order,
             lowered,
@@ -524,8 +526,20 @@ impl<'a> Lowering<'a> {
         role.elements(part.map_or(self.network.layer(id), |part| &part.layer), 0)
     }
 
+    /// Returns whether a layer is a loss.
+    fn is_loss(&self, id: LayerId) -> bool {
+        self.network.layer(id).kind().is_loss()
+    }
+
+    /// Returns the loss layers in the order in which layers run.
+    fn losses(&self) -> Vec<LayerId> {
+        self.placement.order().iter().copied().filter(|&id| self.is_loss(id)).collect()
+    }
+
     fn reduce_metrics(&mut self) {
-        self.reduce_operand(self.loss, Role::Metrics, "metrics");
+        for loss in self.losses() {
+            self.reduce_operand(loss, Role::Metrics, "metrics");
+        }
     }
 }
 
@@ -540,14 +554,21 @@ fn verb(pass: Pass) -> &'static str {
     }
 }
 
-/// Returns the network's one loss layer, which must be its only output.
-fn loss_layer(network: &LayerGraph) -> Result<LayerId, Error> {
-    let mut loss = None;
-    for (id, layer) in network.layers().filter(|(id, _)| network.consumers(*id).is_empty()) {
-        if !layer.kind().is_loss() || loss.is_some() {
-            return Err(Error::NotOneLoss { network: network.name().into(), layer: layer.name().into() });
-        }
-        loss = Some(id);
+/// Checks that the network has a loss, that no layer reads one, and that a loss depends on each
+/// layer.
+fn check_losses(network: &LayerGraph) -> Result<(), Error> {
+    let name = |id: LayerId| network.layer(id).name().to_owned();
+    if network.losses().next().is_none() {
+        return Err(Error::NoLoss { network: network.name().into() });
     }
-    loss.ok_or_else(|| Error::NotOneLoss { network: network.name().into(), layer: "input".into() })
+    for loss in network.losses() {
+        if let Some((reader, _)) = network.consumers(loss).first() {
+            let (network, loss, layer) = (network.name().into(), name(loss), name(*reader));
+            return Err(Error::ReadLoss { network, loss, layer });
+        }
+    }
+    match network.unused_layers().first() {
+        None => Ok(()),
+        Some(&unused) => Err(Error::UnusedLayer { network: network.name().into(), layer: name(unused) }),
+    }
 }

@@ -16,7 +16,7 @@ use super::units::{LoadedSamples, MAX_RUNNING_ITERATIONS, Unit, UnitWork};
 use crate::Error;
 use crate::program::{IterationSchedule, StepId};
 use crate::runtime::identity::Identity;
-use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
+use crate::runtime::{BatchSource, Iterations, LossMetrics, Observer, TimeSpan};
 
 /// Number of iterations in which each program is launched kernel by kernel, before it is captured.
 /// The last one gives the durations of steps.
@@ -226,7 +226,7 @@ impl Job {
 
     /// Records that the tasklet with this number has finished, with its duration `took` and its
     /// time interval `ran`. With the last tasklet of an iteration, the observer receives the
-    /// metrics: loss and number of correct samples. After the iterations that are timed, the
+    /// metrics of its losses. After the iterations that are timed, the
     /// kernels are captured.
     ///
     /// # Errors
@@ -272,17 +272,21 @@ impl Job {
         at: Instant,
     ) -> Result<(), Error> {
         let iteration = iterations.context.iteration;
-        let metrics = match self.iteration(iteration).launches.last().map(|last| &last.work) {
-            Some(UnitWork::Metrics(staged)) => {
-                Some(staged.host_of(iteration).with(|host| [host[0], host[1]]))
+        let network = &iterations.loaded.network;
+        let of_unit = |unit: &Unit| match &unit.work {
+            UnitWork::Metrics(loss, staged) => {
+                let metrics = staged.host_of(iteration).with(|host| [host[0], host[1]]);
+                Some(LossMetrics::new(*loss, network.layer(*loss), metrics))
             }
             _ => None,
         };
+        let metrics: Vec<LossMetrics> =
+            self.iteration(iteration).launches.iter().filter_map(of_unit).collect();
         iterations.context.iteration += 1;
         iterations.computed = 0;
         self.finished = 0;
         self.done += 1;
-        iterations.observer.finished_iteration(iteration, metrics, at)
+        iterations.observer.finished_iteration(iteration, &metrics, at)
     }
 
     fn capture(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<(), Error> {

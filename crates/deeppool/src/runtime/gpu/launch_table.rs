@@ -73,7 +73,7 @@ impl LaunchTable {
                 let (buffer, host) = (Arc::clone(&staged.buffer), staged.host_of(context.iteration).clone());
                 Work::enqueue(move |_| failure.keep(queue.upload(&host, &buffer)))
             }
-            UnitWork::Metrics(staged) => {
+            UnitWork::Metrics(_, staged) => {
                 let (buffer, host) = (Arc::clone(&staged.buffer), staged.host_of(context.iteration).clone());
                 Work::enqueue(move |_| failure.keep(queue.download(&buffer, &host)))
             }
@@ -177,11 +177,11 @@ impl Parts<'_> {
             unit_of.extend(vec![units.len(); merged]);
             units.push(unit);
         }
-        if let Some(buffer) = self.iteration.metrics {
+        for &(loss, buffer) in &self.iteration.metrics {
             let writes = |step: &StepId| self.step(*step).writes.contains(&buffer);
             let writer = units.iter().rposition(|unit| unit.steps().iter().any(writes));
             let after = writer.filter(|&writer| units[writer].lane() == gpu_mux::Lane::Communication);
-            units.push(Unit { work: UnitWork::Metrics(self.staged(buffer)?), after });
+            units.push(Unit { work: UnitWork::Metrics(loss, self.staged(buffer)?), after });
         }
         Ok(units)
     }

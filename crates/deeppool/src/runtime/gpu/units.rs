@@ -9,6 +9,7 @@ use cuda::Buffer;
 use gpu_mux::cuda::Work;
 use gpu_mux::{Communication, Lane};
 use layer_engine::Storage;
+use layer_graph::LayerId;
 
 use super::calls::{CollectiveCall, KernelCall, StagingBuffer};
 use crate::program::{BatchPart, StepId};
@@ -49,9 +50,9 @@ pub(super) enum UnitWork {
     },
     /// Starts the collective of this step.
     Collective(StepId, Arc<CollectiveCall>, Communication),
-    /// Copies the loss and the number of correctly classified samples to the host at the end of the
-    /// iteration.
-    Metrics(Staged),
+    /// Copies the loss and the number of correctly classified samples of a loss layer to the host
+    /// at the end of the iteration.
+    Metrics(LayerId, Staged),
 }
 
 /// Consecutive steps of the compute lane that one kernel computes.
@@ -120,7 +121,7 @@ impl Unit {
             UnitWork::Compute(steps) => steps.iter().flat_map(ComputeStep::steps).collect(),
             UnitWork::Graph { steps, .. } => steps.clone(),
             UnitWork::Load(LoadedSamples { step, .. }) | UnitWork::Collective(step, ..) => vec![*step],
-            UnitWork::Begin | UnitWork::Metrics(_) => Vec::new(),
+            UnitWork::Begin | UnitWork::Metrics(..) => Vec::new(),
         }
     }
 
@@ -130,7 +131,7 @@ impl Unit {
             UnitWork::Compute(steps) => steps.first().map(|step| step.first),
             UnitWork::Graph { steps, .. } => steps.first().copied(),
             UnitWork::Load(LoadedSamples { step, .. }) | UnitWork::Collective(step, ..) => Some(*step),
-            UnitWork::Begin | UnitWork::Metrics(_) => None,
+            UnitWork::Begin | UnitWork::Metrics(..) => None,
         }
     }
 }
