@@ -217,7 +217,7 @@ def _measure(
                 if f"{structure}@{size}" in journal.found:
                     continue
                 inputs = [batch_like(values[name], size).requires_grad_(needs[name]) for name in layer.inputs]
-                extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()
+                extra = _labels(traced, layer, inputs[0])
                 learned = [p for _, p in layer.island.named_parameters() if p.requires_grad]
                 journal.add(
                     f"{structure}@{size}", _times(layer.island, inputs, extra, learned, device, repeats)
@@ -240,7 +240,7 @@ def _layer_outputs(traced: Traced, examples: Sequence[torch.Tensor]) -> dict[str
     """Returns the output of each layer for a batch of two samples."""
     with torch.no_grad():
         values = traced.values(*batch_of(examples, 2))
-        for layer in traced.loss_layers[:-1]:
+        for layer in (layer for loss in traced.losses for layer in loss.layers[:-1]):
             values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
     return values
 
@@ -254,13 +254,17 @@ def _needs_gradient(traced: Traced) -> dict[str, bool]:
     return needs
 
 
-def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> torch.Tensor:
+def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns targets for a loss layer, and nothing for other layers."""
+    loss = next((loss for loss in traced.losses if loss.name == layer.name), None)
+    if loss is None:
+        return ()
     if layer.kind == "softmax_cross_entropy":
-        return torch.zeros(scores.shape[:-1], dtype=torch.long, device=scores.device)
-    if layer.kind == "elementwise_loss" and traced.targets is None:
-        return torch.zeros_like(scores)
-    assert traced.targets is not None
-    return batch_like(traced.targets.to(scores.device), len(scores))
+        return (torch.zeros(scores.shape[:-1], dtype=torch.long, device=scores.device),)
+    if layer.kind == "elementwise_loss" and loss.targets is None:
+        return (torch.zeros_like(scores),)
+    assert loss.targets is not None
+    return (batch_like(loss.targets.to(scores.device), len(scores)),)
 
 
 def _network_times(
@@ -270,13 +274,12 @@ def _network_times(
     learned = [parameter for parameter in traced.module.parameters() if parameter.requires_grad]
 
     def forward(*batch: torch.Tensor) -> torch.Tensor:
-        values = {traced.output: traced.call.run(traced.module, batch)}
+        outputs = traced.call.run_all(traced.module, batch)
+        values = {loss.output: value for loss, value in zip(traced.losses, outputs, strict=True)}
         for layer in traced.loss_layers:
             inputs = [values[name] for name in layer.inputs]
-            extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()
-            values[layer.name] = layer.island(*inputs, *extra)
-        loss: torch.Tensor = values["loss"].mean()
-        return loss
+            values[layer.name] = layer.island(*inputs, *_labels(traced, layer, inputs[0]))
+        return torch.stack([loss.weight * values[loss.name].mean() for loss in traced.losses]).sum()
 
     times = _times(forward, batch, (), learned, device, repeats, graphs=False)
     copies = [parameter.detach().clone() for parameter in learned]

@@ -92,6 +92,12 @@ class BurstParallel(nn.Module):
         self.iteration = 0
         """Number of completed training iterations. Dropout depends on it."""
         self._traced = traced
+        if len(traced.losses) > 1:
+            raise BurstParallelError(
+                f"{type(self.module).__name__} was traced with {len(traced.losses)} losses, and "
+                "BurstParallel trains one: trace it with one loss, or train the network by `deeppool train "
+                "--graph`"
+            )
         document = document_of(plan)
         rank = self._rank(json.loads(document).get("gpus"))
         traced.check_unchanged()

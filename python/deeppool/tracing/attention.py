@@ -409,7 +409,8 @@ def _region(units: Units, core: Step) -> list[int] | None:
                 if region is not None and (sources == 1 or _is_closed(region, users)):
                     return region
         following = users.get(last.index, [])
-        if len(following) != 1 or _learns(units.steps[following[0]]) or last.index == units.program.output:
+        is_output = last.index in units.program.outputs
+        if len(following) != 1 or _learns(units.steps[following[0]]) or is_output:
             return None
         chain.append(following[0])
 

@@ -48,12 +48,22 @@ class Call:
         module: The module.
         args: Positional arguments of an example.
         keywords: Its keyword arguments.
+        outputs: Fields or positions of the module's output that are outputs of the network; ``None`` for one
+            output, which is found.
 
     Raises:
         TraceError: No argument is a batch of samples.
     """
 
-    def __init__(self, module: nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        args: Sequence[Any],
+        keywords: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        #: Fields or positions of the outputs; ``None`` for one output.
+        self.outputs = None if outputs is None else list(outputs)
         names = _parameters(module)
         named = [
             (names[i] if i < len(names) else f"argument {i + 1}", value) for i, value in enumerate(args)
@@ -93,11 +103,27 @@ class Call:
             constants: Tensors in place of :attr:`constants`.
 
         Returns:
-            The network's output: the returned tensor, or of several the one that is named in
+            The network's only output: the returned tensor, or of several the one that is named in
             :data:`OUTPUTS`.
 
         Raises:
-            TraceError: The module returns no such tensor.
+            TraceError: The module returns no such tensor, or there are several outputs.
+        """
+        results = self.run_all(module, batch, constants)
+        if len(results) > 1:
+            raise TraceError(f"{type(module).__name__} has {len(results)} outputs with losses, not one")
+        return results[0]
+
+    def run_all(
+        self,
+        module: nn.Module,
+        batch: Sequence[torch.Tensor],
+        constants: Sequence[torch.Tensor] | None = None,
+    ) -> list[torch.Tensor]:
+        """Calls a module with a batch as :meth:`run` does, and returns all outputs of the network.
+
+        Raises:
+            TraceError: The module does not return such tensors.
         """
         tensors = self.constants if constants is None else constants
 
@@ -110,7 +136,10 @@ class Call:
             return tensor.expand(len(batch[0]), *tensor.shape[1:]) if leaf.is_row else tensor
 
         args, keywords = tree_map(value, (self._args, self._keywords))
-        return _tensor_of(module, module(*args, **keywords))
+        result = module(*args, **keywords)
+        if self.outputs is None:
+            return [_tensor_of(module, result)]
+        return _tensors_of(module, result, self.outputs)
 
     def _fixed(self, name: str, value: Any) -> Any:
         """Replaces the tensors of an argument by placeholders."""
@@ -166,8 +195,23 @@ def _tensor_of(module: nn.Module, output: Any) -> torch.Tensor:
                 return tensors[field]
     raise TraceError(
         f"{name} returns {len(tensors)} tensors, but a network has one output: disable auxiliary outputs "
-        "(aux_logits=False), or wrap the module in one that returns a single tensor"
+        "(aux_logits=False), wrap the module in one that returns a single tensor, or give a `loss` for each "
+        f"output that has one, by its name ({', '.join(tensors)})"
     )
+
+
+def _tensors_of(module: nn.Module, output: Any, names: Sequence[str]) -> list[torch.Tensor]:
+    """Returns the tensors of a module's output with the given names."""
+    fields = {"0": output} if isinstance(output, torch.Tensor) else _fields(output)
+    tensors = {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
+    by_position = dict(zip(map(str, range(len(tensors))), tensors.values()))
+    missing = [name for name in names if name not in tensors and name not in by_position]
+    if missing:
+        raise TraceError(
+            f"{type(module).__name__} returns no output `{missing[0]}` for a loss, only "
+            f"{', '.join(f'`{name}`' for name in tensors) or 'other values'}"
+        )
+    return [tensors[name] if name in tensors else by_position[name] for name in names]
 
 
 def _fields(output: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -43,11 +43,12 @@ def check_layers(
     modes: Modes,
     drafts: list[Draft],
     batch: dict[str, torch.Tensor],
-    targets: torch.Tensor | None,
+    targets: Mapping[str, torch.Tensor | None],
 ) -> dict[str, dict[str, Any]]:
     """Checks that no opaque layer mixes samples, and counts the costs of these layers.
 
     Layers of a known kind compute each sample alone. They are run if an opaque layer needs their output.
+    ``targets`` are those of each loss, by its layer.
 
     Returns:
         The fields of each opaque layer in the graph format, by name.
@@ -59,9 +60,9 @@ def check_layers(
     costs: dict[str, dict[str, Any]] = {}
     for index, draft in enumerate(drafts):
         inputs = [values[name] for name in draft.inputs]
-        if draft.name == "loss":
+        if draft.name in targets:
             if draft.op is None:
-                costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets)
+                costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets[draft.name])
             continue
         with _probed(draft, SAMPLES):
             if draft.op is None:
@@ -144,7 +145,9 @@ def _probed(draft: Draft, samples: int) -> Iterator[None]:
 def random_outputs(
     modes: Modes, drafts: list[Draft], output: str, examples: dict[str, torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Returns outputs of the module for three batches of random inputs, in evaluation mode.
+    """Returns an output of the module for three batches of random inputs, in evaluation mode.
+
+    ``drafts`` are the layers before the losses, and ``output`` is the one that computes the output.
 
     Each element of an input is that of a random example.
     """
@@ -159,8 +162,6 @@ def random_outputs(
                 chosen = torch.randint(8, (losses.SAMPLES, *of_input.shape[1:]), generator=generator)
                 values[name] = of_input.gather(0, chosen.to(of_input.device))
             for draft in drafts:
-                if draft.name == "loss":
-                    break
                 with _probed(draft, losses.SAMPLES):
                     values[draft.name] = draft.island(*(values[name] for name in draft.inputs))
             outputs.append(values[output])

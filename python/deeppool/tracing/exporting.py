@@ -21,7 +21,7 @@ MODULE, CONSTANT = "module", "constant_"
 
 
 class _Called(nn.Module):
-    """A module that takes the network's inputs and returns one tensor."""
+    """A module that takes the network's inputs and returns its outputs."""
 
     def __init__(self, module: nn.Module, call: Call) -> None:
         super().__init__()
@@ -29,9 +29,10 @@ class _Called(nn.Module):
         for index, constant in enumerate(call.constants):
             self.register_buffer(f"{CONSTANT}{index}", constant, persistent=False)
 
-    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+    def forward(self, *batch: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         constants = [getattr(self, f"{CONSTANT}{index}") for index in range(len(self.call.constants))]
-        return self.call.run(self.module, batch, constants)
+        results = self.call.run_all(self.module, batch, constants)
+        return results[0] if len(results) == 1 else tuple(results)
 
 
 def path_in_module(path: str) -> str:

@@ -55,7 +55,9 @@ class GradientCheck:
 
 
 def check_gradients(
-    traced: Traced, inputs: torch.Tensor | Sequence[torch.Tensor], targets: torch.Tensor
+    traced: Traced,
+    inputs: torch.Tensor | Sequence[torch.Tensor],
+    targets: torch.Tensor | Sequence[torch.Tensor],
 ) -> GradientCheck:
     """Computes the loss and gradients of a batch by PyTorch and by the CPU engine of ``deeppool train``.
 
@@ -65,7 +67,8 @@ def check_gradients(
     Args:
         traced: The traced module.
         inputs: Inputs of the module, of shape ``(samples, ...)``; a sequence if there are several.
-        targets: Classes of the samples or of their positions, or numbers for a loss of elements.
+        targets: Classes of the samples or of their positions, or numbers for a loss of elements; a sequence
+            of those of each loss if there are several.
 
     Raises:
         deeppool.InputError: The engine cannot run the network, or a parameter does not belong to the leaf
@@ -85,20 +88,29 @@ def check_gradients(
         name: (list(parameter.shape), _bytes(parameter))
         for name, parameter in traced.module.named_parameters(remove_duplicate=False)
     }
+    of_losses = [targets] if isinstance(targets, torch.Tensor) else list(targets)
+    labels = of_losses[0]
+    if len(of_losses) > 1:
+        labels = torch.cat([one.double().reshape(len(one), -1) for one in of_losses], 1)
     engine_loss, of_engine = _deeppool.gradients(
-        traced.network.to_json(), engine_parameters, _bytes(features), _bytes(targets)
+        traced.network.to_json(), engine_parameters, _bytes(features), _bytes(labels)
     )
     module = copy.deepcopy(traced.module).double().train().requires_grad_()
-    value = traced.call.run(module, [one.double() if one.is_floating_point() else one for one in batch])
-    for layer in traced.loss_layers[:-1]:
-        value = layer.island(value)
-    expected = targets.double() if targets.is_floating_point() else targets
-    loss = traced.loss_layers[-1].island(value, expected).mean()
+    in_double = [one.double() if one.is_floating_point() else one for one in batch]
+    loss = torch.zeros((), dtype=torch.float64)
+    outputs = traced.call.run_all(module, in_double)
+    for of_loss, value, expected in zip(traced.losses, outputs, of_losses, strict=True):
+        for layer in of_loss.layers[:-1]:
+            value = layer.island(value)
+        expected = expected.double() if expected.is_floating_point() else expected
+        loss = loss + of_loss.weight * of_loss.layers[-1].island(value, expected).mean()
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter not in names or name in of_engine:
             names[parameter] = name
     parameters = {name: parameter for parameter, name in names.items()}
+    # Parameters of outputs without a loss are no part of the network.
+    parameters = {name: one for name, one in parameters.items() if name in of_engine or _is_used(loss, one)}
     gradients = torch.autograd.grad(
         loss, list(parameters.values()), allow_unused=True, materialize_grads=True
     )
@@ -107,6 +119,12 @@ def check_gradients(
         for name, (_, content) in of_engine.items()
     }
     return GradientCheck(loss.item(), engine_loss, dict(zip(parameters, gradients)), engine_gradients)
+
+
+def _is_used(loss: torch.Tensor, parameter: torch.nn.Parameter) -> bool:
+    """Returns whether a loss depends on a parameter."""
+    (gradient,) = torch.autograd.grad(loss, [parameter], retain_graph=True, allow_unused=True)
+    return gradient is not None
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

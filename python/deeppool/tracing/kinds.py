@@ -814,12 +814,28 @@ class _Matcher:
             return Unknown("slice has no layer kind")
         if sample == output:
             return Same(value)
-        if self._dim(value, self.step.argument("dim")) != 0 or self.units.steps[value].rows != 1:
+        dim = self._dim(value, self.step.argument("dim"))
+        if dim is None or self.units.steps[value].rows != 1:
             return Unknown("slice of another dimension than the outermost")
         start = self.step.argument("start") or 0
         # Both ends of a range are within the dimension, counted from its end if they are negative.
-        start = max(start + sample[0], 0) if start < 0 else start
-        return Kind({"slice": {"start": start, "length": output[0]}}, (value,))
+        start = max(start + sample[dim], 0) if start < 0 else start
+        if dim == 0:
+            return Kind({"slice": {"start": start, "length": output[0]}}, (value,))
+        if len(sample) != 2 or output[1] != 1:
+            return Unknown("slice of another dimension than the outermost")
+        # A feature of each position, such as the scores of its being the start of an answer.
+        positions, features = sample
+        turned: Op = {"permute": {"order": [1, 0]}}
+        one: Op = {"slice": {"start": start, "length": 1}}
+        return Pieces(
+            value,
+            (
+                Piece(turned, lambda x: x.transpose(1, 2), (features, positions), ".features"),
+                Piece(one, lambda x: x[:, start : start + 1], (1, positions), ".feature"),
+                Piece(turned, lambda x: x.transpose(1, 2), output),
+            ),
+        )
 
     def _to(self) -> Match:
         value = self._input()

@@ -1,4 +1,4 @@
-"""The loss as the last layer of a network.
+"""Losses as the last layers of a network, one for each output that has one.
 
 The mean loss of a batch is a sum over its samples, divided by a denominator that depends on the targets
 only: the number of samples, of targets that are not ignored, or the sum of their class weights. Ranks
@@ -128,15 +128,20 @@ def scaled(sums: torch.Tensor, denominator: torch.Tensor, samples: int) -> torch
 
 
 def drafts(
-    loss: LossFunction | None, output: str, scores: tuple[int, ...], targets: torch.Tensor | None
+    loss: LossFunction | None,
+    output: str,
+    scores: tuple[int, ...],
+    targets: torch.Tensor | None,
+    layer: str = "loss",
 ) -> tuple[list[Draft], Loss]:
-    """Returns the layers from the network's output to the loss, and the loss.
+    """Returns the layers from an output of the network to its loss, and the loss.
 
     Args:
         loss: The loss; cross-entropy if ``None``.
         output: Name of the layer that computes the output.
         scores: Shape of one sample of the output.
         targets: Targets of the examples, if given.
+        layer: Name of the last layer.
     """
     if loss is None and len(scores) not in (1, 2, 3):
         raise TraceError(
@@ -145,7 +150,7 @@ def drafts(
     _check_options(loss)
     options = _options(loss, nn.CrossEntropyLoss) if loss is not None else dict
     if options is not None and scores:
-        return _of_scores(loss, options, output, scores, targets)
+        return _of_scores(loss, options, output, scores, targets, layer)
     found = _recognised(loss, scores) if loss is not None else None
     if found is None:
         assert loss is not None
@@ -154,8 +159,8 @@ def drafts(
     for one, name in KINDS.items():
         options = _options(loss, one)
         if options is not None and all(value is None for value in options().values()):
-            return [Draft("loss", {"elementwise_loss": name}, [output], island)], found
-    return [Draft("loss", None, [output], island, f"the loss is {found.name}")], found
+            return [Draft(layer, {"elementwise_loss": name}, [output], island)], found
+    return [Draft(layer, None, [output], island, f"the loss is {found.name}")], found
 
 
 def _name(loss: LossFunction) -> str:
@@ -219,6 +224,7 @@ def _of_scores(
     output: str,
     scores: tuple[int, ...],
     targets: torch.Tensor | None,
+    layer: str,
 ) -> tuple[list[Draft], Loss]:
     """Returns the layers of a cross-entropy. Its last layer takes scores with the classes last."""
     layers = []
@@ -230,12 +236,12 @@ def _of_scores(
         classes, positions = scores[0], math.prod(scores[1:])
         if len(scores) > 2:
             # Convert scores per pixel to (positions, classes).
-            island = of_function("loss.reshape", lambda x: x.flatten(2), (classes, positions))
+            island = of_function(f"{layer}.reshape", lambda x: x.flatten(2), (classes, positions))
             layers.append(Draft(island.name, {"reshape": {"output": [classes, positions]}}, [output], island))
-            output = "loss.reshape"
-        island = of_function("loss.permute", lambda x: x.transpose(1, 2), (positions, classes))
+            output = island.name
+        island = of_function(f"{layer}.permute", lambda x: x.transpose(1, 2), (positions, classes))
         layers.append(Draft(island.name, {"permute": {"order": [1, 0]}}, [output], island))
-        output = "loss.permute"
+        output = island.name
 
     def sums(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if targets.is_floating_point():
@@ -271,14 +277,14 @@ def _of_scores(
     name = "cross_entropy" if loss is None else _name(loss)
     example = torch.zeros((1, positions), dtype=torch.long)
     result = Loss(name, sums, denominator, problem, loss, example=example)
-    island = of_function("loss", lambda *inputs: result.values(*inputs), (1,))
+    island = of_function(layer, lambda *inputs: result.values(*inputs), (1,))
     reason = None
     if options().get("weight") is not None:
         reason = "a cross entropy with class weights"
     elif targets is not None and targets.is_floating_point():
         reason = "a cross entropy of class probabilities"
     if reason is not None:
-        return [*layers, Draft("loss", None, [output], island, reason)], result
+        return [*layers, Draft(layer, None, [output], island, reason)], result
     rule, ignored = {}, options().get("ignore_index", -100)
     # The default loss is that of networks from other files, unless targets are ignored. A larger
     # number is no label that the engines represent.
@@ -288,7 +294,7 @@ def _of_scores(
     if smoothing := options().get("label_smoothing", 0.0):
         rule["label_smoothing"] = smoothing
     op: Op = {"softmax_cross_entropy": rule} if rule else "softmax_cross_entropy"
-    return [*layers, Draft("loss", op, [output], island)], result
+    return [*layers, Draft(layer, op, [output], island)], result
 
 
 def _has_classes_first(scores: tuple[int, ...], targets: torch.Tensor | None) -> bool:

@@ -167,7 +167,8 @@ class Program:
     """The steps of a module for one batch. The first steps are the network's inputs."""
 
     steps: list[Step]
-    output: int
+    #: Steps that compute the outputs, in order.
+    outputs: list[int]
     #: Number of inputs.
     inputs: int
     #: Whether each call of a leaf module takes one positional tensor and returns one, by call.
@@ -257,16 +258,16 @@ class _Reader:
                 "a layer must not depend on the number of samples"
             )
         self._inputs(nodes, others)
-        output = None
+        outputs = None
         for node, other in zip(nodes, others):
             if node.op == "output":
-                output = self._output(node.args[0])
+                outputs = self._outputs(node.args[0])
             elif node.op == "call_function":
                 self._step(node, other)
             elif node.op not in ("placeholder", "get_attr"):
                 raise TraceError(f"`{_path(node)}` has an unsupported operation: {node.op} {node.target}")
-        assert output is not None
-        return Program(self.steps, output, len(self.call.examples), {})
+        assert outputs is not None
+        return Program(self.steps, outputs, len(self.call.examples), {})
 
     def _inputs(self, nodes: Sequence[torch.fx.Node], others: Sequence[torch.fx.Node]) -> None:
         pairs = {node.name: (node, other) for node, other in zip(nodes, others) if node.op == "placeholder"}
@@ -294,18 +295,19 @@ class _Reader:
         if not self.steps:
             raise TraceError(f"{type(self.module).__name__} takes no tensor")
 
-    def _output(self, results: Any) -> int:
+    def _outputs(self, results: Any) -> list[int]:
         # Exports may also return mutated buffers.
         user = {
             spec.arg.name
             for spec in self.fewer.graph_signature.output_specs
             if spec.kind.name == "USER_OUTPUT"
         }
-        (node,) = [one for one in results if isinstance(one, torch.fx.Node) and one.name in user]
-        value = self.values[node]
-        if not isinstance(value, Ref):
+        nodes = [one for one in results if isinstance(one, torch.fx.Node) and one.name in user]
+        values = [self.values[node] for node in nodes]
+        indices = [value.index for value in values if isinstance(value, Ref)]
+        if len(indices) < len(values):
             raise TraceError(f"the output of {type(self.module).__name__} does not depend on its input")
-        return value.index
+        return indices
 
     def _step(self, node: torch.fx.Node, other: torch.fx.Node) -> None:
         target = node.target

@@ -92,7 +92,7 @@ def _observe(module: nn.Module, call: Call, samples: int) -> Observed | None:
         at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}
         try:
             with _recorded(module, observed), _checkpointing_refused(paths), _backward_noted(paths, observed):
-                call.run(module, batch)
+                call.run_all(module, batch)
             watched = [(path, part, name) for part, path in paths.items() for name in observed.reads[part]]
             before = [value_of(part, name) for _, part, name in watched]
             observed.changed_buffers = [
@@ -104,7 +104,7 @@ def _observe(module: nn.Module, call: Call, samples: int) -> Observed | None:
                 at_start[part].get(name, value) == value for (_, part, name), value in zip(watched, before)
             ):
                 return observed
-            call.run(module, batch)
+            call.run_all(module, batch)
         except TraceError:
             raise
         except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,10 +32,12 @@ from deeppool.tracing.exporting import batch_of
 from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import BatchNorm, Island, Writer, buffers_kept, of_function
 from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of, label
+from deeppool.tracing.losses import LossFunction
 from deeppool.tracing.program import Step, export
 from deeppool.tracing.state import Watch, is_of_pytorch, observe
-from deeppool.tracing.traced import Traced, TracedLayer
+from deeppool.tracing.traced import Traced, TracedLayer, TracedLoss
 from deeppool.tracing.units import Unit, Units
+from deeppool.tracing.wanted_losses import wanted_losses
 
 SCHEMA = "deeppool/graph/v1"
 
@@ -43,8 +45,9 @@ SCHEMA = "deeppool/graph/v1"
 def trace(
     module: nn.Module,
     *example_inputs: Any,
-    loss: nn.Module | Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
-    targets: torch.Tensor | None = None,
+    loss: LossFunction | None | Mapping[str, LossFunction | None] | Sequence[LossFunction | None] = None,
+    targets: torch.Tensor | None | Mapping[str, torch.Tensor] | Sequence[torch.Tensor] = None,
+    loss_weights: Mapping[str, float] | Sequence[float] | None = None,
     name: str | None = None,
     **keywords: Any,
 ) -> Traced:
@@ -78,9 +81,14 @@ def trace(
             ``(samples, positions)`` or both sizes are equal. Class weights, ignored labels and label
             smoothing of :class:`torch.nn.CrossEntropyLoss` and :class:`torch.nn.NLLLoss` are supported. Any
             other loss is a mean over samples of a loss of each sample. It is compared on random batches
-            between a batch and its shards.
+            between a batch and its shards. If several outputs have a loss, such as those of auxiliary
+            classifiers, it is a dictionary of their losses by the names of the outputs, or a sequence of
+            those of the first outputs. They become the layers ``loss.NAME``, and the network's loss is their
+            sum.
         targets: Targets of the examples, of shape ``(samples, ...)``. Required with losses other than
-            cross-entropy.
+            cross-entropy. Of several losses, those of all, or a dictionary or sequence as ``loss``.
+        loss_weights: Factors of the losses in their sum, by name or in the order of a sequence ``loss``; 1 by
+            default.
         name: Name of the network; by default that of the module's class.
         keywords: Keyword arguments of the module, as ``example_inputs``.
 
@@ -88,7 +96,9 @@ def trace(
         TraceError: The module cannot be exported, a layer mixes samples or updates state in a way that ranks
             cannot do on their own samples, or the loss is no mean over samples. The message names the layer.
     """
-    call = Call(module, example_inputs, keywords)
+    wanted = wanted_losses(loss, targets, loss_weights)
+    outputs_with_loss = [one.output for one in wanted if one.output is not None]
+    call = Call(module, example_inputs, keywords, outputs_with_loss or None)
     examples = call.examples
     with (
         _training(module) as modes,
@@ -107,30 +117,38 @@ def trace(
         attention.find(units)
         experts.find(units)
         grouping.group(units)
-        drafts, output = _layers(units, list(examples))
+        drafts, outputs = _layers(units, [*examples, *(one.layer for one in wanted)])
         refusals.check_norms(drafts)
         refusals.check_backward(module, observed, drafts)
-        scores = program.steps[program.output].sample
-        if scores is None:
-            raise TraceError("the first dimension of the output is not the batch")
-        last, of_samples = losses.drafts(loss, output, scores, targets)
-        drafts += last
-        executed = of_samples.example if targets is None else targets
-        if last[-1].op is None:
-            losses.needs_targets(executed)
-        if targets is not None:
-            losses.check_targets(of_samples, targets)
+        body, found = list(drafts), []
+        for one, output, value in zip(wanted, outputs, program.outputs, strict=True):
+            scores = program.steps[value].sample
+            if scores is None:
+                raise TraceError("the first dimension of the output is not the batch")
+            last, of_samples = losses.drafts(one.function, output, scores, one.targets, one.layer)
+            drafts += last
+            executed = of_samples.example if one.targets is None else one.targets
+            if last[-1].op is None:
+                losses.needs_targets(executed)
+            if one.targets is not None:
+                losses.check_targets(of_samples, one.targets)
+            found.append((one, output, last, of_samples, executed))
         batch = dict(zip(examples, batch_of(examples.values(), SAMPLES)))
-        costs = check_layers(modes, drafts, batch, executed)
-        outputs = [] if of_samples.is_known else random_outputs(modes, drafts, output, examples)
-        losses.check(of_samples, outputs, targets)
+        costs = check_layers(modes, drafts, batch, {one.layer: executed for one, *_, executed in found})
+        for one, output, _, of_samples, _ in found:
+            values = [] if of_samples.is_known else random_outputs(modes, body, output, examples)
+            losses.check(of_samples, values, one.targets)
         watch = Watch(module, observed, _followed(units, drafts))
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "name": name or type(module).__name__,
         "input": list(examples["input"].shape[1:]),
         "layers": [_document(draft, costs) for draft in drafts],
     }
+    for one in wanted:
+        if one.weight != 1:
+            (of_loss,) = [layer for layer in document["layers"] if layer["name"] == one.layer]
+            of_loss["loss_weight"] = one.weight
     further = [
         {"name": name, "shape": list(example.shape[1:])} for name, example in list(examples.items())[1:]
     ]
@@ -140,18 +158,22 @@ def trace(
         for draft in drafts
     ]
     opaque = {draft.name: draft.reason or "" for draft in drafts if draft.op is None}
+    layer_of = {layer.name: layer for layer in layers}
+    traced_losses = [
+        TracedLoss(
+            output, tuple(layer_of[draft.name] for draft in last), of_samples, one.weight, one.targets
+        )
+        for one, output, last, of_samples, _ in found
+    ]
     return Traced(
         document,
         layers,
         opaque,
-        output,
-        len(last),
+        traced_losses,
         module,
         fingerprint(module),
         tuple(examples.values()),
-        targets,
         call=call,
-        loss=of_samples,
         absent={draft.absent for draft in drafts if draft.absent is not None},
         counters=counters,
         watch=watch,
@@ -161,7 +183,7 @@ def trace(
 class _Layers:
     """Converts units to layers with kinds and names."""
 
-    def __init__(self, units: Units, inputs: list[str]) -> None:
+    def __init__(self, units: Units, names: list[str]) -> None:
         self.units = units
         #: Values of each unit that other units use.
         self.outputs = units.outputs()
@@ -169,18 +191,19 @@ class _Layers:
         self.users = Counter(
             tensor.name for unit in units.units for tensor in units.stored(unit) if tensor.is_parameter
         )
-        self.names = {*inputs, "loss"}
+        self.names = {*names, "loss"}
         #: Name of the layer that produces each value.
-        self.layer_of = dict(enumerate(inputs))
+        self.layer_of = dict(enumerate(names[: units.program.inputs]))
 
-    def drafts(self) -> tuple[list[Draft], str]:
-        """Returns the layers, and the name of the one that produces the network's output."""
+    def drafts(self) -> tuple[list[Draft], list[str]]:
+        """Returns the layers, and the names of those that produce the network's outputs."""
         drafts: list[Draft] = []
         for unit, outputs in zip(self.units.units, self.outputs):
             drafts += self._layers(unit, outputs)
-        if self.units.program.output not in self.layer_of:
+        values = self.units.program.outputs
+        if any(value not in self.layer_of for value in values):
             raise TraceError("the network's output does not depend on its input")
-        return drafts, self.layer_of[self.units.program.output]
+        return drafts, [self.layer_of[value] for value in values]
 
     def _layers(self, unit: Unit, outputs: list[int]) -> list[Draft]:
         if not outputs:
@@ -384,8 +407,10 @@ def _followed(units: Units, drafts: list[Draft]) -> set[nn.Module]:
     return {module for module, count in islands.items() if count == len(calls.get(module, ()))}
 
 
-def _layers(units: Units, inputs: list[str]) -> tuple[list[Draft], str]:
-    """Returns the layers, and the name of the one that produces the network's output.
+def _layers(units: Units, names: list[str]) -> tuple[list[Draft], list[str]]:
+    """Returns the layers, and the names of those that produce the network's outputs.
+
+    ``names`` are those of the inputs, and others that layers may not have.
 
     A layer has all of another one's parameters or none. Layers that share some are merged.
 
@@ -393,10 +418,10 @@ def _layers(units: Units, inputs: list[str]) -> tuple[list[Draft], str]:
         TraceError: Such layers cannot be merged.
     """
     while True:
-        drafts, output = _Layers(units, inputs).drafts()
+        drafts, outputs = _Layers(units, names).drafts()
         shared = _tie(drafts)
         if shared is None:
-            return drafts, output
+            return drafts, outputs
         parameter, layers = shared
         count = len(units.units)
         steps = [draft.steps[0].index for draft in layers if draft.steps]

@@ -48,6 +48,27 @@ class TracedLayer:
         return self.island.output_shape
 
 
+@dataclass(frozen=True)
+class TracedLoss:
+    """A loss of a traced module."""
+
+    output: str
+    """Name of the layer that computes the module's output for this loss."""
+    layers: tuple[TracedLayer, ...]
+    """Layers after the output, up to the loss."""
+    loss: Loss
+    """The loss as a sum over samples and a denominator."""
+    weight: float
+    """Factor in the sum of losses."""
+    targets: torch.Tensor | None = field(repr=False)
+    """Targets of the examples, if given."""
+
+    @property
+    def name(self) -> str:
+        """Name of the loss layer."""
+        return self.layers[-1].name
+
+
 class Traced:
     """A module as a network of layers that can be executed separately.
 
@@ -59,15 +80,12 @@ class Traced:
         graph: Mapping[str, Any],
         layers: list[TracedLayer],
         opaque: Mapping[str, str],
-        output: str,
-        losses: int,
+        losses: Sequence[TracedLoss],
         module: nn.Module,
         fingerprint: str,
         example_inputs: tuple[torch.Tensor, ...],
-        targets: torch.Tensor | None = None,
         *,
         call: Call,
-        loss: Loss,
         counters: Sequence[CounterOf],
         watch: Watch,
         absent: Set[tuple[int, int]] = frozenset(),
@@ -78,20 +96,22 @@ class Traced:
         self.layers = layers
         #: Reason for each opaque layer, by name.
         self.opaque = dict(opaque)
-        #: Name of the layer that computes the module's output.
-        self.output = output
-        #: Layers after the output, up to the loss.
-        self.loss_layers = layers[len(layers) - losses :]
+        #: The losses, whose sum, each multiplied by its weight, is the network's loss.
+        self.losses = tuple(losses)
+        #: Name of the layer that computes the module's output, or the one of the first loss.
+        self.output = losses[0].output
+        #: Layers after the outputs, up to the losses.
+        self.loss_layers = [layer for loss in losses for layer in loss.layers]
         self.module = module
         #: Hash of the module's structure at the time of tracing.
         self.fingerprint = fingerprint
         self.example_inputs = example_inputs
-        #: Targets of the examples, if given.
-        self.targets = targets
+        #: Targets of the examples for the first loss, if given.
+        self.targets = losses[0].targets
         #: Call of the module.
         self.call = call
-        #: The loss as a sum over samples and a denominator.
-        self.loss = loss
+        #: The first loss as a sum over samples and a denominator.
+        self.loss = losses[0].loss
         #: Buffers that count training iterations.
         self.counters = list(counters)
         self._watch = watch
@@ -107,12 +127,12 @@ class Traced:
     def islands(self) -> dict[str, Island]:
         """Module of each layer, by name.
 
-        The module of ``loss`` takes scores and targets and returns one loss per sample.
+        The module of a loss takes scores and targets and returns one loss per sample.
         """
         return {layer.name: layer.island for layer in self.layers}
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Computes the module's output layer by layer, for any number of samples."""
+        """Computes the module's output, or that of the first loss, by layers, for any number of samples."""
         return self.values(*inputs)[self.output]
 
     def values(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -163,7 +183,8 @@ class Traced:
         Raises:
             TraceError: An attribute, the training mode, a submodule or a hook changed since tracing.
         """
-        problem = self._watch.problem() or self.loss.problem_now()
+        of_losses = (loss.loss.problem_now() for loss in self.losses)
+        problem = self._watch.problem() or next(filter(None, of_losses), None)
         if problem is not None:
             raise TraceError(
                 f"{problem} after tracing, and the traced layers do not follow it: trace "

@@ -103,7 +103,7 @@ class Units:
 
     def _live(self) -> set[int]:
         # Updates of buffers, such as running statistics, are live without uses of their results.
-        pending = [self.program.output]
+        pending = list(self.program.outputs)
         pending += [w for root, writers in self.writers.items() if isinstance(root, Stored) for w in writers]
         live: set[int] = set()
         while pending:
@@ -281,7 +281,8 @@ class Units:
         for position, unit in enumerate(self.units):
             for value in self.needs(unit)[1]:
                 take(value, position)
-        take(self.program.output, None)
+        for output in self.program.outputs:
+            take(output, None)
         return outputs
 
     # Merging.
