@@ -57,9 +57,14 @@ impl NetworkArgs {
         let network = self.whole()?;
         let unused = network.unused_layers();
         let Some(&first) = unused.first() else { return Ok(network) };
-        let (count, first) = (unused.len(), network.layer(first).name());
-        let others = if count == 1 { String::new() } else { format!(" and {} others", count - 1) };
-        warn(format_args!("{}: left out `{first}`{others}: no loss depends on them", network.name()));
+        let (name, first) = (network.name(), network.layer(first).name());
+        match unused.len() {
+            1 => warn(format_args!("{name}: left out `{first}`: no loss depends on it")),
+            count => warn(format_args!(
+                "{name}: left out `{first}` and {} more layers: no loss depends on them",
+                count - 1
+            )),
+        }
         Ok(network.without_unused_layers()?)
     }
 

@@ -21,6 +21,7 @@ mod problem;
 mod profile;
 mod prove;
 mod readme;
+mod several_losses;
 mod simulate;
 mod small_networks;
 mod splits;
