@@ -326,6 +326,13 @@ pub enum Error {
         name: String,
     },
 
+    /// A flow or a link has a number that is out of range.
+    #[error("{reason}: numbers of bytes are finite, and links have a positive capacity")]
+    BadFlow {
+        /// The flow or the link.
+        reason: String,
+    },
+
     /// There are more ranks than the link model connects.
     #[error(
         "the link model {link:?} connects {max} ranks, not {asked}: use a link model of several hosts, \
@@ -375,6 +382,7 @@ impl Error {
                 | Self::UnknownLink { .. }
                 | Self::NoRanksPerHost { .. }
                 | Self::TooManyRanks { .. }
+                | Self::BadFlow { .. }
                 | Self::BadLinkDocument { .. }
         )
     }

@@ -15,6 +15,8 @@
 //!   or features, and the moves between two layouts.
 //! - [`Bucketing`]: groups of gradients that are reduced together while the backward pass
 //!   continues.
+//! - [`FlowNetwork`]: transfers that share links, in virtual time; [`ClusterLinks`]: the links of a
+//!   cluster.
 //! - [`LinkModel`]: the time of a [`CollectiveKind`] by group size and bytes.
 //! - [`Error`]: the causes of failure, with the rank and the [`Call`] concerned.
 
@@ -27,6 +29,7 @@ mod call;
 mod communicator;
 mod element;
 mod error;
+mod flows;
 mod host_arena;
 mod host_buffer;
 mod layout;
@@ -54,6 +57,7 @@ pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
+pub use flows::{ClusterLink, ClusterLinks, Direction, Flow, FlowId, FlowNetwork};
 pub use half::{bf16, f16};
 pub use host_arena::HostArena;
 pub use host_buffer::HostBuffer;

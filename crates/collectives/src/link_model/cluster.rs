@@ -265,13 +265,39 @@ impl LinkModel {
         placement: &GroupPlacement,
         bytes: u64,
     ) -> Duration {
-        self.total(collective, placement, bytes, |index, level, among, protocol| {
-            // Each rank regroups its bytes by host, then the host's ranks send the bytes of all of
-            // them.
-            let members =
-                if collective == CollectiveKind::AllToAll { placement.ranks_per_member[index] } else { 1 };
-            level.run(collective, among, bytes.saturating_mul(members as u64), protocol)
+        self.total(collective, placement, bytes, None, |index, level, among, protocol| {
+            Self::run_on(collective, placement, bytes, (index, level, among), protocol)
         })
+    }
+
+    /// Returns the number of bytes that a member of each level of links sends, and receives, in a
+    /// collective among these ranks; 0 for a level that the collective does not use. A message is
+    /// no collective. O(levels x ranks) for ascending ranks, plus a sort for others.
+    pub(crate) fn bytes_by_level(&self, collective: CollectiveKind, ranks: &[usize], bytes: u64) -> Vec<f64> {
+        let mut sent = vec![0.0; self.levels.len()];
+        if ranks.len() > 1 {
+            let placement = self.placement(ranks, &[]);
+            self.total(collective, &placement, bytes, Some(&mut sent), |index, level, among, protocol| {
+                Self::run_on(collective, &placement, bytes, (index, level, among), protocol)
+            });
+        }
+        sent
+    }
+
+    /// Returns the run of a collective on one level of links by the fastest algorithm. `None` if it
+    /// does not use the level.
+    fn run_on(
+        collective: CollectiveKind,
+        placement: &GroupPlacement,
+        bytes: u64,
+        (index, level, among): (usize, &Level, LevelMembers),
+        protocol: Option<Protocol>,
+    ) -> Option<Run> {
+        // Each rank regroups its bytes by host, then the host's ranks send the bytes of all of
+        // them.
+        let members =
+            if collective == CollectiveKind::AllToAll { placement.ranks_per_member[index] } else { 1 };
+        level.run(collective, among, bytes.saturating_mul(members as u64), protocol)
     }
 
     /// Returns the time of an all-reduce that uses the given algorithm on every level.
@@ -281,17 +307,19 @@ impl LinkModel {
         placement: &GroupPlacement,
         bytes: u64,
     ) -> Duration {
-        self.total(CollectiveKind::AllReduce, placement, bytes, |_, level, among, protocol| {
+        self.total(CollectiveKind::AllReduce, placement, bytes, None, |_, level, among, protocol| {
             (among.members > 1).then(|| level.all_reduce_run(algorithm, among, bytes, protocol))
         })
     }
 
-    /// Returns the time of an operation that runs as given on each level.
+    /// Returns the time of an operation that runs as given on each level. `sent`, if it is given,
+    /// is set to the number of bytes that a member of each level sends.
     fn total(
         &self,
         collective: CollectiveKind,
         placement: &GroupPlacement,
         bytes: u64,
+        mut sent: Option<&mut [f64]>,
         run: impl Fn(usize, &Level, LevelMembers, Option<Protocol>) -> Option<Run>,
     ) -> Duration {
         let is_used = |among: &LevelMembers| among.members > 1;
@@ -301,7 +329,7 @@ impl LinkModel {
         let overlaps = self.pipelined && several && collective != CollectiveKind::AllToAll;
         if let Some(part) = collective.bus_factor(placement.ranks).filter(|_| overlaps) {
             // One protocol on all levels, which transfer at the same time.
-            let with = |protocol: Option<Protocol>| {
+            let with = |protocol: Option<Protocol>, mut sent: Option<&mut [f64]>| {
                 let (mut begin, mut slowest) = (Duration::ZERO, Duration::ZERO);
                 for (index, (level, &among)) in levels() {
                     let Some(run) = run(index, level, among, protocol) else { continue };
@@ -313,14 +341,21 @@ impl LinkModel {
                     };
                     begin = begin.saturating_add(run.begin());
                     slowest = slowest.max(run.transfer_of(factor * bytes as f64));
+                    if let Some(sent) = &mut sent {
+                        sent[index] = factor * bytes as f64;
+                    }
                 }
                 begin.saturating_add(slowest)
             };
-            return if self.levels.iter().all(|level| level.variants.is_empty()) {
-                with(None)
-            } else {
-                Protocol::ALL.map(|protocol| with(Some(protocol))).into_iter().min().unwrap_or_default()
-            };
+            if self.levels.iter().all(|level| level.variants.is_empty()) {
+                return with(None, sent);
+            }
+            let times = Protocol::ALL.map(|protocol| (with(Some(protocol), None), protocol));
+            let fastest = times.into_iter().min_by_key(|&(time, _)| time);
+            if let (Some(sent), Some((_, protocol))) = (sent, fastest) {
+                with(Some(protocol), Some(sent));
+            }
+            return fastest.map_or(Duration::ZERO, |(time, _)| time);
         }
         let mut total = Duration::ZERO;
         for (index, (level, &among)) in levels() {
@@ -333,6 +368,9 @@ impl LinkModel {
                 _ => Duration::ZERO,
             };
             total = total.saturating_add(run.begin()).saturating_add(run.transfer()).saturating_add(again);
+            if let Some(sent) = &mut sent {
+                sent[index] = run.bytes();
+            }
         }
         total
     }

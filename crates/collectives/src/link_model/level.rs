@@ -61,6 +61,11 @@ impl Run {
         duration(self.begin_s)
     }
 
+    /// Bytes that a member sends or receives.
+    pub(super) fn bytes(&self) -> f64 {
+        self.bytes
+    }
+
     /// Transfer time of the bytes.
     pub(super) fn transfer(&self) -> Duration {
         self.transfer_of(self.bytes)

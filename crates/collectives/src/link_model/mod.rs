@@ -16,6 +16,7 @@ mod groups;
 mod json;
 mod least_squares;
 mod level;
+mod level_links;
 mod protocol;
 mod traffic;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use algorithm::Algorithm;
 pub use collective::CollectiveKind;
 pub use fit::{Fit, Measurement};
+pub(crate) use level_links::LevelLinks;
 pub use traffic::Traffic;
 
 use crate::{Error, Result};

@@ -56,6 +56,19 @@ impl LinkModel {
         loads.traffic()
     }
 
+    /// Returns the [load](Self::traffic) of a redistribution whose rank `i` is rank `placement[i]`
+    /// of this model. A rank without a place keeps its number.
+    #[must_use]
+    pub fn placed_traffic(&self, redistribution: &Redistribution, placement: &[usize]) -> Traffic {
+        let place = |rank: usize| placement.get(rank).copied().unwrap_or(rank);
+        let ranks: Vec<usize> = redistribution.ranks().iter().map(|&rank| place(rank)).collect();
+        let mut loads = Loads::new(self, [&ranks, &[]]);
+        for m in redistribution.moves() {
+            loads.add(place(m.from_rank), place(m.to_rank), m.items());
+        }
+        loads.traffic()
+    }
+
     /// Returns the [load](Self::traffic) of the redistribution between two layouts, without its
     /// moves in memory.
     ///

@@ -6,7 +6,9 @@
 
 mod arena;
 mod bucketing;
+mod cluster_links;
 mod faults;
+mod flows;
 mod link_fit;
 mod link_groups;
 mod link_model;
