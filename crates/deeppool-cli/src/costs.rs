@@ -82,6 +82,12 @@ impl CostTables {
 }
 
 impl CostArgs {
+    /// Creates the options of layer times on a device or in a file, with a link model.
+    pub(crate) fn of_job(device: Option<String>, profile: Option<PathBuf>, link: String) -> Self {
+        let (precision, background_profile, calibration) = (None, None, None);
+        Self { device, precision, profile, background_profile, link: Some(link), calibration }
+    }
+
     /// Loads layer times and links for a global batch of `batch` samples on up to `gpus` GPUs.
     /// Options that are not given are taken from the plan, or from the device model
     /// `default_device`, which also replaces a device of the plan that is not built in.
@@ -379,6 +385,22 @@ pub(crate) enum ModeName {
 }
 
 impl ModeArgs {
+    /// Creates the options of a kind of plan with the defaults of all others.
+    pub(crate) fn of_mode(mode: ModeName, amplification: Option<f64>) -> Self {
+        Self {
+            mode,
+            amplification,
+            gpu_counts: None,
+            splits: None,
+            worker_gpus: None,
+            memory: None,
+            no_overlap: false,
+            sync_batch_norm: false,
+            spb: None,
+            spb_depth: DepthName::Layers,
+        }
+    }
+
     /// Returns the kind of plan to request from the planner, with the amplification limit.
     pub(crate) fn mode(&self) -> Mode {
         match self.mode {

@@ -3,6 +3,7 @@
 mod background;
 mod calibrate;
 mod checkpoints;
+mod cluster_jobs;
 mod compare;
 mod compare_figure;
 mod compare_trace;

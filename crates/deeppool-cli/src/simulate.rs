@@ -13,6 +13,7 @@ use deeppool::simulate::{
 };
 use serde_json::json;
 
+use super::cluster_jobs::simulate_jobs;
 use super::costs::{
     BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
 };
@@ -25,7 +26,7 @@ use super::plan_table::plan_text;
 use super::progress::with_spinner;
 use super::rank_times::rank_times;
 
-/// Simulate a plan in virtual time
+/// Simulate a plan, or several jobs that share the links of a cluster, in virtual time
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8
@@ -34,6 +35,7 @@ use super::rank_times::rank_times;
   --contention
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --rank 1 --workload \
   rank-1.json
+  deeppool simulate --jobs cluster.json --trace timeline.json
   deeppool simulate --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
   deeppool simulate --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --mode dp --no-overlap --json")]
@@ -46,11 +48,15 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = PLANNED_OPTIONS.into_iter().filter(|option| *option != "memory"))]
     plan: Option<PathBuf>,
+    /// File of several jobs on one cluster, in the format deeppool/cluster-jobs/v1
+    #[arg(long, value_name = "FILE", conflicts_with_all = OPTIONS_OF_ONE_JOB)]
+    #[arg(conflicts_with_all = PLANNED_OPTIONS)]
+    jobs: Option<PathBuf>,
     /// Number of GPUs
-    #[arg(long, value_parser = within(1..=MAX_GPUS), required_unless_present = "plan")]
+    #[arg(long, value_parser = within(1..=MAX_GPUS), required_unless_present_any = ["plan", "jobs"])]
     gpus: Option<usize>,
     /// Global batch, in samples
-    #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
+    #[arg(long, value_parser = within(BATCH), required_unless_present_any = ["plan", "jobs"])]
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
@@ -83,6 +89,30 @@ pub(crate) struct Simulate {
     json: bool,
 }
 
+/// Options of one job, which conflict with a file of jobs, besides those of its plan.
+const OPTIONS_OF_ONE_JOB: [&str; 20] = [
+    "model",
+    "blocks",
+    "onnx",
+    "pt2",
+    "graph",
+    "hf",
+    "sequence",
+    "device",
+    "precision",
+    "profile",
+    "background_profile",
+    "link",
+    "calibration",
+    "plan",
+    "gpus",
+    "batch",
+    "background",
+    "policy",
+    "workload",
+    "rank",
+];
+
 /// Prints a warning if the background job has no room on some GPUs beside the foreground.
 fn warn_of_room(plan: &LoweredPlan<'_>, options: &SimulateOptions) -> anyhow::Result<()> {
     let Some(background) = &options.background else { return Ok(()) };
@@ -110,6 +140,13 @@ impl Simulate {
     /// memory.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.trace, &self.workload].into_iter().flatten(), self.json)?;
+        if let Some(path) = &self.jobs {
+            let options = SimulateOptions::default()
+                .with_iterations(self.iterations)
+                .with_device(if self.contention { contended() } else { undisturbed() })
+                .with_timeline(self.trace.is_some());
+            return simulate_jobs(path, options, self.trace.as_deref(), self.json);
+        }
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;

@@ -17,8 +17,8 @@ use crate::{CollectiveKind, LinkModel, Redistribution, Result};
 /// fewer adapters than its members have inside is oversubscribed: a rack of 8 hosts with 8 adapters
 /// each and 16 adapters to the other racks is oversubscribed by 4.
 ///
-/// Bytes that leave a rack also pass the links of its hosts. Bytes that leave a host do not pass the
-/// links between its ranks.
+/// Bytes that leave a rack also pass the links of its hosts. Bytes that leave a host do not pass
+/// the links between its ranks.
 ///
 /// ```
 /// use std::time::Duration;

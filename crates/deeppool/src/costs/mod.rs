@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use collectives::{CollectiveKind, LinkModel};
+use collectives::{ClusterLinks, CollectiveKind, Flow, LinkModel};
 use layer_engine::{Pass, Precision};
 use layer_graph::{Layer, LayerGraph, LayerId};
 use layer_profile::{DataSheet, DeviceModel, LayerProfile, LayerTime, NumberFormat, ProfileTable};
@@ -327,6 +327,31 @@ impl<'a> Costs<'a> {
                 self.link.redistribution(redistribution, bytes(storage.scalars(*item_elements)))
             }
         }
+    }
+
+    /// Returns the flow of a collective over the links of a cluster, on which rank `i` is GPU
+    /// `gpus[i]`. Alone, it takes the [time of the collective](Self::collective_time) by the link
+    /// model of the cluster.
+    ///
+    /// # Errors
+    /// [`Error::Collective`] if a number of bytes is out of range.
+    pub(crate) fn collective_flow(
+        collective: &Collective,
+        links: &ClusterLinks,
+        gpus: &[usize],
+    ) -> Result<Flow, Error> {
+        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        let in_groups = |kind: CollectiveKind, elements: usize| {
+            let placed = collective.ranks.iter().map(|&rank| gpus.get(rank).copied().unwrap_or(rank));
+            links.collective(kind, &placed.collect::<Vec<_>>(), collective.groups, bytes(elements))
+        };
+        Ok(match &collective.op {
+            CollectiveOp::AllReduce { elements } => in_groups(CollectiveKind::AllReduce, *elements)?,
+            CollectiveOp::Broadcast { elements } => in_groups(CollectiveKind::Broadcast, *elements)?,
+            CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
+                links.redistribution(redistribution, gpus, bytes(storage.scalars(*item_elements)))?
+            }
+        })
     }
 
     /// Returns the times of the steps of all programs of ranks: by index in [`Program::ranks`],

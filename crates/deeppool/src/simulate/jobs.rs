@@ -84,6 +84,8 @@ pub(super) struct RankJobs<'a> {
     /// Intervals of the background since the iteration began, with its steps, if a timeline is
     /// requested.
     background_spans: Option<Vec<(Span, Range<usize>)>>,
+    /// Intervals of all steps of all iterations, by step of the iteration, if they are kept.
+    step_log: Option<Vec<(usize, Span)>>,
 }
 
 impl<'a> RankJobs<'a> {
@@ -110,7 +112,30 @@ impl<'a> RankJobs<'a> {
             partners_after: vec![Duration::ZERO; count],
             exchanges: Vec::new(),
             background_spans: options.timeline.then(Vec::new),
+            step_log: None,
         }
+    }
+
+    /// Keeps the intervals of all steps from now on.
+    pub(super) fn keep_steps(&mut self) {
+        self.step_log = Some(Vec::new());
+    }
+
+    /// Returns the kept intervals, in the order of their ends, each with its step in the program.
+    pub(super) fn kept_steps(&self) -> impl Iterator<Item = (StepId, Span)> {
+        let origins = &self.class.steps.origins;
+        self.step_log.iter().flatten().map(|&(step, span)| (StepId(origins[step].0), span))
+    }
+
+    /// Adds an iteration to those that the rank runs.
+    pub(super) fn add_iteration(&mut self) {
+        self.iterations += 1;
+        self.to_offer += self.spans.len() as u64;
+    }
+
+    /// Ends the measurement after the given number of iterations, which have ended, instead of all.
+    pub(super) fn measure_until(&mut self, iterations: u32) {
+        self.iterations = iterations;
     }
 
     /// Whether the rank has no steps, so that only the background runs on it.
@@ -345,6 +370,7 @@ impl Host<VirtualDevice> for RankJobs<'_> {
             self.spans[step] = span;
             self.computed[0] = now;
         }
+        self.step_log.iter_mut().for_each(|log| log.push((step, self.spans[step])));
         if self.foreground.iterations_ended() > ended {
             self.ends.push(now);
             self.progress.push(self.current_progress(driver));

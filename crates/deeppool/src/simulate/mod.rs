@@ -8,6 +8,7 @@
 //! repeat.
 
 mod background;
+mod cluster;
 mod contention;
 mod jobs;
 mod plan;
@@ -25,6 +26,10 @@ use std::time::Duration;
 use gpu_mux::{DeviceParameters, Policy, check_virtual_time};
 
 pub use background::BackgroundCosts;
+pub use cluster::{
+    ClusterJob, ClusterJobSpec, ClusterJobsFile, ClusterOptions, ClusterSimulation, ClusterTimeline,
+    GpuPlacement, JobGpus, JobMode, LevelUse, SharedJob, place_jobs, simulate_cluster,
+};
 pub use plan::simulate_plan;
 pub use report::{BackgroundByActivity, RankIteration, RankTime, SimulationReport};
 pub use result::{BackgroundRates, SimulatedActivity, Simulation};
@@ -224,8 +229,33 @@ pub fn simulate(
     costs: &Costs<'_>,
     options: &SimulateOptions,
 ) -> Result<Simulation, Error> {
+    let (classes, options) = &prepare(program, costs, ProgramTimes::new(program, costs)?, options)?;
+    run_alone(program, classes, options)
+}
+
+/// Runs the classes of a prepared program.
+fn run_alone(
+    program: &Program,
+    classes: &[RankClass<'_>],
+    options: &SimulateOptions,
+) -> Result<Simulation, Error> {
+    let mut simulated = SimulatedRanks::new(program, classes, options)?;
+    let window = simulated.run(options.warm_up(), options.iterations())?;
+    Ok(Simulation::new(program, options, &simulated.ranks, window))
+}
+
+/// Returns the classes of a program's ranks whose steps take these times, and the options of its
+/// simulation.
+///
+/// # Errors
+/// As [`simulate`].
+fn prepare<'a>(
+    program: &'a Program,
+    costs: &Costs<'_>,
+    times: ProgramTimes,
+    options: &SimulateOptions,
+) -> Result<(Vec<RankClass<'a>>, SimulateOptions), Error> {
     let options = &options.clone().for_program(program.iterations);
-    let times = ProgramTimes::new(program, costs)?;
     let mut classes = RankClass::of_ranks(program, costs, &times)?;
     // No iteration takes longer than all steps one after another. The foreground alone runs twice.
     let steps = classes.iter().flat_map(|class| class.steps.iteration.in_order_times());
@@ -243,10 +273,7 @@ pub fn simulate(
         check_virtual_time(alone, iterations, Some(background.iteration()), classes.len())
             .map_err(implausible)?;
     }
-    let options = &options.clone().unlimited_if_alone();
-    let mut simulated = SimulatedRanks::new(program, &classes, options)?;
-    let window = simulated.run(options.warm_up(), options.iterations())?;
-    Ok(Simulation::new(program, options, &simulated.ranks, window))
+    Ok((classes, options.clone().unlimited_if_alone()))
 }
 
 /// Returns the error for times or bandwidths that make a simulation too long.

@@ -43,6 +43,11 @@ impl<'a> Rank<'a> {
         self.driver.device().next_event()
     }
 
+    /// Returns the class of the ranks that it represents.
+    pub(super) fn class(&self) -> &'a RankClass<'a> {
+        self.class
+    }
+
     /// Returns the number of ranks of the class.
     pub(super) fn ranks(&self) -> usize {
         self.class.ranks

@@ -136,9 +136,23 @@ impl SimulationReport {
             }
             None => result.iteration,
         };
+        Ok((Self::of_result(job, plan, &result, alone)?, result))
+    }
+
+    /// Returns the report of a simulation of a plan of a job. `alone` is the iteration time without
+    /// a background job.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks a time.
+    pub fn of_result(
+        job: &Job<'_>,
+        plan: &LoweredPlan<'_>,
+        result: &Simulation,
+        alone: Duration,
+    ) -> Result<Self, Error> {
         let (activity, background) = (&result.activity, &result.background_by_activity);
         let profile = job.costs().profile();
-        let report = Self {
+        Ok(Self {
             schema: "deeppool/report/v1",
             experiment: "simulate",
             simulated: true,
@@ -157,7 +171,7 @@ impl SimulationReport {
             computing_us: micros(activity.computing),
             communicating_us: micros(activity.communicating),
             idle_us: micros(activity.idle),
-            by_rank: by_rank(job, plan, &result)?,
+            by_rank: by_rank(job, plan, result)?,
             foreground_samples_per_s: result.foreground_samples_per_s,
             background_samples_per_s: result.background_samples_per_s,
             background_samples_per_s_while: BackgroundByActivity {
@@ -169,8 +183,7 @@ impl SimulationReport {
             gpu_busy_fraction: result.gpu_busy_fraction,
             foreground_busy_fraction: result.foreground_busy_fraction,
             background_share_of_idle: result.background_share_of_idle,
-        };
-        Ok((report, result))
+        })
     }
 }
 

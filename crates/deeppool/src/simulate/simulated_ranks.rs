@@ -29,6 +29,9 @@ pub(super) struct SimulatedRanks<'a> {
     exchanges: VecDeque<(usize, CollectiveId, Exchange)>,
     /// Whether an iteration depends only on the times at which the ranks begin it.
     is_memoryless: bool,
+    /// Collectives that have begun to transfer, with the times, if links decide when they end:
+    /// [`end_transfer`](Self::end_transfer).
+    begun: Option<VecDeque<(CollectiveId, Duration)>>,
 }
 
 /// The ranks that have arrived at a collective, and those that have finished it. A rank does not
@@ -40,6 +43,8 @@ struct CollectiveState {
     /// Number of their ranks.
     ranks_arrived: usize,
     ranks_done: usize,
+    /// Whether its transfer on shared links has not ended.
+    is_on_links: bool,
 }
 
 /// The measured interval of virtual time.
@@ -74,7 +79,15 @@ impl<'a> SimulatedRanks<'a> {
             is_memoryless: options.background.is_none()
                 && options.device == options.device.without_overheads()
                 && !options.timeline,
+            begun: None,
         })
+    }
+
+    /// Lets the ranks share links with others: a collective ends when its own transfers on all
+    /// ranks and its transfer on the links have ended.
+    pub(super) fn with_shared_links(mut self) -> Self {
+        (self.begun, self.is_memoryless) = (Some(VecDeque::new()), false);
+        self
     }
 
     /// Runs the program `iterations` times on all ranks, the first `warm_up` of which are not
@@ -83,14 +96,81 @@ impl<'a> SimulatedRanks<'a> {
     /// # Errors
     /// [`Error::Mux`] if no rank can continue.
     pub(super) fn run(&mut self, warm_up: u32, iterations: u32) -> Result<Window, Error> {
-        for rank in 0..self.ranks.len() {
-            self.advance(rank, Duration::ZERO)?;
-        }
-        self.run_collectives()?;
+        self.begin_iterations()?;
         let start = self.run_to(warm_up)?;
         self.ranks.iter_mut().for_each(Rank::end_warm_up);
         let end = self.run_to(iterations)?;
         Ok(Window { start, end, iterations: iterations - warm_up })
+    }
+
+    /// Begins the first iteration on all ranks, at virtual time 0.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if a driver fails.
+    pub(super) fn begin_iterations(&mut self) -> Result<(), Error> {
+        for rank in 0..self.ranks.len() {
+            self.advance(rank, Duration::ZERO)?;
+        }
+        self.run_collectives()
+    }
+
+    /// Returns the time of the next event of any rank, unless a transfer on shared links ends
+    /// before.
+    pub(super) fn next_event(&self) -> Option<Duration> {
+        self.next.iter().flatten().min().copied()
+    }
+
+    /// Processes the next event.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if there is none.
+    pub(super) fn process_next_event(&mut self) -> Result<(), Error> {
+        let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
+        let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
+        self.advance(rank, now)?;
+        self.run_collectives()
+    }
+
+    /// Returns whether all ranks have ended the given number of iterations.
+    pub(super) fn have_ended(&self, iterations: u32) -> bool {
+        self.ranks.iter().all(|rank| rank.jobs.has_ended(iterations))
+    }
+
+    /// Returns the time at which the last rank has ended the given number of iterations.
+    pub(super) fn end_of(&self, iterations: u32) -> Duration {
+        self.ranks.iter().filter_map(|rank| rank.jobs.end_of(iterations)).max().unwrap_or_default()
+    }
+
+    /// Returns the next collective that has begun to transfer on shared links, with the time.
+    pub(super) fn begun_transfer(&mut self) -> Option<(CollectiveId, Duration)> {
+        self.begun.as_mut()?.pop_front()
+    }
+
+    /// Ends the transfer of a collective on the shared links, at virtual time `at`.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if a driver fails.
+    pub(super) fn end_transfer(&mut self, collective: CollectiveId, at: Duration) -> Result<(), Error> {
+        let state = &mut self.collectives[collective.0];
+        state.is_on_links = false;
+        if state.ranks_done == self.program.collectives[collective.0].ranks.len() {
+            self.end(collective, at)?;
+            self.run_collectives()?;
+        }
+        Ok(())
+    }
+
+    /// Advances the ranks without steps to this time, on which only the background runs.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if a driver fails.
+    pub(super) fn advance_idle_ranks(&mut self, to: Duration) -> Result<(), Error> {
+        for rank in 0..self.ranks.len() {
+            if self.ranks[rank].jobs.is_without_steps() {
+                self.advance(rank, to)?;
+            }
+        }
+        Ok(())
     }
 
     /// Advances until all ranks have ended the given number of iterations. Returns that time, to
@@ -104,14 +184,11 @@ impl<'a> SimulatedRanks<'a> {
             if self.repeats_after(iteration - 1) {
                 self.ranks.iter_mut().for_each(|rank| rank.jobs.repeat_until(iteration));
             }
-            while !self.ranks.iter().all(|rank| rank.jobs.has_ended(iteration)) {
-                let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
-                let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
-                self.advance(rank, now)?;
-                self.run_collectives()?;
+            while !self.have_ended(iteration) {
+                self.process_next_event()?;
             }
         }
-        let end = self.ranks.iter().filter_map(|rank| rank.jobs.end_of(iterations)).max().unwrap_or_default();
+        let end = self.end_of(iterations);
         let repeats = self.repeats_after(iterations);
         for rank in 0..self.ranks.len() {
             if !repeats || self.ranks[rank].jobs.is_without_steps() {
@@ -161,7 +238,7 @@ impl<'a> SimulatedRanks<'a> {
                 }
                 Awaits::End => {
                     state.ranks_done += ranks;
-                    if state.ranks_done == all_ranks {
+                    if state.ranks_done == all_ranks && !state.is_on_links {
                         self.end(collective, exchange.at)?;
                     }
                 }
@@ -184,7 +261,12 @@ impl<'a> SimulatedRanks<'a> {
             self.ranks[rank].begin_collective(exchange.tasklet, if is_last { before } else { now })?;
             self.next[rank] = self.ranks[rank].next_event();
         }
-        self.collectives[collective.0].arrived = arrived;
+        let state = &mut self.collectives[collective.0];
+        state.arrived = arrived;
+        if let Some(begun) = &mut self.begun {
+            state.is_on_links = true;
+            begun.push_back((collective, now));
+        }
         Ok(())
     }
 

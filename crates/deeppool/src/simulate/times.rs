@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use collectives::Flow;
+
 use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
@@ -24,5 +26,14 @@ impl ProgramTimes {
     pub(super) fn new(program: &Program, costs: &Costs<'_>) -> Result<Self, Error> {
         let transfers = program.collectives.iter().map(|collective| costs.collective_time(collective));
         Ok(Self { steps: costs.step_times(program)?, transfers: transfers.collect() })
+    }
+
+    /// Returns the times of [`Costs::step_times`], and those of the given flows, one for each
+    /// collective.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks a time.
+    pub(super) fn with_flows(program: &Program, costs: &Costs<'_>, flows: &[Flow]) -> Result<Self, Error> {
+        Ok(Self { steps: costs.step_times(program)?, transfers: flows.iter().map(Flow::alone).collect() })
     }
 }

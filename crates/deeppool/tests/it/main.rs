@@ -19,6 +19,7 @@ mod random_splits;
 mod recompute;
 mod several_inputs;
 mod several_losses;
+mod shared_cluster;
 mod shared_parameters;
 mod sharing;
 mod shrunk;
