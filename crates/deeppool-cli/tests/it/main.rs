@@ -40,6 +40,7 @@ mod hf;
 
 #[cfg(feature = "mpi")]
 mod cluster;
+mod cluster_jobs;
 #[cfg(feature = "mpi")]
 mod faults;
 #[cfg(feature = "mpi")]

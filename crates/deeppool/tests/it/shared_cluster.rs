@@ -156,7 +156,8 @@ fn jobs_of_different_lengths_run_until_all_have_ended() {
     assert!(long.slowdown() > 1.001 && short.slowdown() > 1.1, "{} {}", long.slowdown(), short.slowdown());
     let total = |of_job: &deeppool::simulate::SharedJob| of_job.beside.iterations.iter().sum::<Duration>();
     assert!(shared.duration >= total(long) && shared.duration >= delay + total(short));
-    // The long job hides most of its communication behind computing. Iterations of the short job differ: some run while the long one computes.
+    // The long job hides most of its communication behind computing. Iterations of the short job
+    // differ: some run while the long one only computes.
     let (min, max) = (short.beside.iterations.iter().min(), short.beside.iterations.iter().max());
     assert!(max.unwrap().as_secs_f64() > 1.2 * min.unwrap().as_secs_f64(), "{min:?} {max:?}");
 
