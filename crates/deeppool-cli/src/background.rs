@@ -16,7 +16,8 @@ use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
 use serde_json::{Value, json};
 
-use super::costs::{BackgroundSpec, CostArgs, CostTables};
+use super::background_spec::BackgroundSpec;
+use super::costs::{CostArgs, CostTables};
 use super::output::{print_message, rate, time};
 
 /// Background job of every rank, whose batch is cut into micro-batches.
@@ -48,6 +49,7 @@ impl Background {
         foreground: &CostTables,
         policy: &Policy,
     ) -> anyhow::Result<Self> {
+        spec.check_on_each_gpu("train")?;
         let network = spec.network()?;
         dataset.fits(&network).context("the background job trains on the same data")?;
         let profile = Self::profile(spec, &network, args, &foreground.profile)?;

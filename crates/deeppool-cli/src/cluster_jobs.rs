@@ -16,8 +16,9 @@ use deeppool::simulate::{
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
+use super::background_spec::BackgroundSpec;
 use super::costs::{
-    BackgroundSpec, CostArgs, CostTables, ModeArgs, ModeName, gpus_and_batch, job_and_plan, with_plan_path,
+    CostArgs, CostTables, ModeArgs, ModeName, gpus_and_batch, job_and_plan, with_plan_path,
 };
 use super::inputs;
 use super::left_out::warn_of_unused_gpus;

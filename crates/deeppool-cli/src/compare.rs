@@ -9,8 +9,8 @@ use deeppool::plan::PlanRequest;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 use serde_json::{Value, json};
 
+use super::background_spec::BackgroundSpec;
 use super::compare_figure::svg;
-use super::costs::BackgroundSpec;
 use super::left_out::warn_of_comparison;
 use super::output::{gpus, print_json, print_message, table};
 use super::progress::fraction_progress;

@@ -17,10 +17,9 @@ use layer_engine::{Precision, Sgd};
 use layer_graph::{LayerGraph, Split};
 use layer_profile::{DataSheet, DeviceModel, Gpu, NumberFormat, Origin, ProfileTable};
 
-use super::counts::BATCH;
+use super::background_spec::BackgroundSpec;
 use super::inputs;
 use super::left_out::warn;
-use super::network::{import, import_pt2};
 use super::progress::with_spinner;
 use super::ranks::{LayerPrecision, RankEngine};
 
@@ -564,44 +563,4 @@ pub(crate) fn gpus_and_batch(
         PlanRequest::new(gpus, Mode::Knee).check()?;
     }
     Ok((gpus, agree("samples a batch", batch, planned_batch)?))
-}
-
-/// Background job as `MODEL:BATCH`, or `FILE:BATCH` of a file `.onnx`, `.pt2` or `.json`.
-#[derive(Clone, Debug)]
-pub(crate) struct BackgroundSpec {
-    /// Name of a built-in network, or path of an ONNX or `.pt2` file or of a network in JSON.
-    pub(crate) model: String,
-    /// Number of samples of an iteration.
-    pub(crate) batch: usize,
-}
-
-impl BackgroundSpec {
-    /// Builds or reads the network.
-    ///
-    /// # Errors
-    /// If the name is unknown, or the file cannot be read.
-    pub(crate) fn network(&self) -> anyhow::Result<LayerGraph> {
-        let path = Path::new(&self.model);
-        match path.extension().and_then(std::ffi::OsStr::to_str) {
-            Some("onnx") => import(path),
-            Some("pt2") => import_pt2(path),
-            Some("json") => Ok(inputs::graph(path)?),
-            _ => Ok(inputs::model(&self.model)?),
-        }
-    }
-}
-
-impl std::str::FromStr for BackgroundSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || {
-            format!(
-                "expected MODEL:BATCH, FILE.onnx:BATCH, FILE.pt2:BATCH or FILE.json:BATCH with a batch of at \
-                 least 1, such as vgg16:8, got `{text}`"
-            )
-        };
-        let (model, batch) = text.rsplit_once(':').ok_or_else(expected)?;
-        Ok(Self { model: model.into(), batch: within(BATCH)(batch)? })
-    }
 }

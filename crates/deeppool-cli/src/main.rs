@@ -1,6 +1,7 @@
 //! The `deeppool` command.
 
 mod background;
+mod background_spec;
 mod calibrate;
 mod checkpoints;
 mod cluster_jobs;

@@ -17,8 +17,9 @@ use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
+use super::background_spec::{BackgroundGpus, BackgroundSpec};
 use super::compare::CostedBackground;
-use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
+use super::costs::{CostArgs, CostTables, ModeArgs};
 use super::counts::BATCH;
 use super::explanations::{moment_json, print_moment, print_runs};
 use super::left_out::warn_of_unused_gpus;
@@ -312,8 +313,13 @@ impl Plan {
         let asked = self.sharing.background.as_ref();
         let own = asked.map(BackgroundSpec::network).transpose()?;
         let network = own.as_ref().unwrap_or(network);
-        let same = || BackgroundSpec { model: network.name().into(), batch: BACKGROUND_BATCH };
+        let same = || BackgroundSpec {
+            model: network.name().into(),
+            batch: BACKGROUND_BATCH,
+            gpus: BackgroundGpus::Each,
+        };
         let spec = asked.cloned().unwrap_or_else(same);
+        spec.check_on_each_gpu("plan")?;
         let profile = self.costs.background(&spec, network, &tables.profile)?;
         let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), spec.batch)?;
         Ok(CostedBackground { spec, costs })

@@ -13,10 +13,9 @@ use deeppool::simulate::{
 };
 use serde_json::json;
 
+use super::background_spec::BackgroundSpec;
 use super::cluster_jobs::simulate_jobs;
-use super::costs::{
-    BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
-};
+use super::costs::{CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path};
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::{warn, warn_of_unused_gpus};
@@ -195,6 +194,7 @@ impl Simulate {
         link: &collectives::LinkModel,
     ) -> anyhow::Result<Option<BackgroundCosts>> {
         let Some(job) = &self.background else { return Ok(None) };
+        job.check_on_each_gpu("simulate")?;
         let network = job.network()?;
         let profile = self.costs.background(job, &network, foreground)?;
         Ok(Some(BackgroundCosts::new(&Costs::new(&network, &profile, link), job.batch)?))

@@ -21,11 +21,10 @@ use layer_engine::Sgd;
 use serde_json::{Value, json};
 
 use super::background::{self, Background};
+use super::background_spec::BackgroundSpec;
 use super::calibrate::{CalibratedRun, CalibrationReport};
 use super::checkpoints::CheckpointArgs;
-use super::costs::{
-    BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
-};
+use super::costs::{CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path};
 use super::counts::{BATCH, THREADS};
 use super::difference::{difference_json, show_difference};
 use super::free_memory::check_free_memory;
