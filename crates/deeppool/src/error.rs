@@ -92,6 +92,16 @@ pub enum Error {
         /// Number of samples of the global batch.
         batch: usize,
     },
+    /// A background job of several ranks has ended on one of them.
+    #[error("the background job `{job}` ended on rank {rank}: {problem}")]
+    BackgroundJob {
+        /// Name of the job, such as `digits-cnn:64@4`.
+        job: String,
+        /// Rank of the run.
+        rank: usize,
+        /// The error that ended it.
+        problem: String,
+    },
     /// There is no default link model for a device.
     #[error(
         "it is not known how devices such as `{device}` are linked: name a link model, one of {}, \
@@ -384,6 +394,7 @@ impl Error {
             | Self::NotFinite { .. }
             | Self::StateNotFinite { .. }
             | Self::TargetMissed { .. }
+            | Self::BackgroundJob { .. }
             | Self::CheckpointNotWritten { .. }
             | Self::Stopped { .. } => false,
             #[cfg(feature = "cuda")]

@@ -25,6 +25,10 @@ pub trait TrainingBackend: Backend {
     /// methods for orders are not called.
     const HAS_IMAGE_LAYOUTS: bool = false;
 
+    /// Whether background jobs may have collectives. Collectives of background jobs must not keep
+    /// the foreground waiting.
+    const HAS_BACKGROUND_COLLECTIVES: bool = false;
+
     /// Returns the engine with an order of the elements of images and filters.
     #[must_use]
     fn with_image_layout(engine: Self::Engine, layout: ImageLayout) -> Self::Engine {
@@ -54,6 +58,9 @@ impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> TrainingBackend
         = CpuDriver<Iterations<'a, Self, S, O>>
     where
         Self: 'a;
+
+    /// They progress while they are polled.
+    const HAS_BACKGROUND_COLLECTIVES: bool = true;
 }
 
 /// Driver of one rank: runs foreground iterations, and background jobs in the remaining time.
@@ -99,8 +106,11 @@ pub trait RankDriver<'a, B: Backend, S, O>: Sized {
     /// Returns the status of the background jobs, in the order in which they were added.
     fn background(&self) -> Vec<BackgroundStatus<'_, O>>;
 
+    /// Returns the background jobs, for changes between runs.
+    fn jobs_mut(&mut self) -> JobsMut<'_, 'a, B, S, O>;
+
     /// Runs each background job to the end of its current iteration, without a foreground. Returns
-    /// the jobs.
+    /// the jobs. Those with collectives must be there already.
     ///
     /// # Errors
     /// If the device fails.
@@ -156,10 +166,14 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
         };
         let jobs = self.background().iter().map(|background| BackgroundStatus {
             iterations: background.job().progress(),
-            error: status(background),
+            error: status(background).or_else(|| background.job().failure().map(Error::to_string)),
             observer: background.job().observer(),
         });
         jobs.collect()
+    }
+
+    fn jobs_mut(&mut self) -> JobsMut<'_, 'a, B, S, O> {
+        self.background_mut().collect()
     }
 
     fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, B, S, O>, Error> {

@@ -122,14 +122,16 @@ pub struct Iterations<'a, B: Backend, S, O> {
     /// Number of finished compute steps of the current iteration.
     pub(super) computed: usize,
     /// Number of complete communication steps of the current iteration.
-    communicated: usize,
+    pub(super) communicated: usize,
     /// The current collective, and its start.
-    pending: Option<(PendingCollective<B>, Instant)>,
+    pub(super) pending: Option<(PendingCollective<B>, Instant)>,
     /// Samples that were loaded and not yet copied to the device; reused to avoid allocations.
     pub(super) staging: Vec<f32>,
     /// By loss layer: the last iteration for which the weight of samples was computed, and the
     /// weight.
     weights: BTreeMap<LayerId, (u64, f32)>,
+    /// Error with which the job ends when it is polled next.
+    pub(super) failure: Option<Error>,
 }
 
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
@@ -158,6 +160,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             pending: None,
             staging: Vec::new(),
             weights: BTreeMap::new(),
+            failure: None,
         }
     }
 
@@ -172,23 +175,6 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     #[must_use]
     pub fn observer(&self) -> &O {
         &self.observer
-    }
-
-    /// Runs to the end of the current iteration if it has begun, and blocks until then. The job
-    /// must be one of a single rank, which waits for no other rank.
-    ///
-    /// # Errors
-    /// The error of a step.
-    pub(super) fn finish_iteration(&mut self) -> Result<(), Error> {
-        let iteration = self.context.iteration;
-        while self.computed > 0 && self.context.iteration == iteration {
-            if let JobState::Ready(_) = self.poll()? {
-                if self.context.iteration == iteration {
-                    self.run()?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Returns the state, with the device and the program that are needed to read it.
@@ -397,6 +383,9 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     type Error = Error;
 
     fn poll(&mut self) -> Result<JobState, Error> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         if self.loaded.is_transferring && self.pending.is_none() {
             return Err(Error::Program("a collective of an earlier run was not completed".into()));
         }
@@ -418,7 +407,10 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     }
 
     fn run(&mut self) -> Result<(), Error> {
-        if let Some(&step) = self.current().compute.get(self.computed) {
+        // A step that was announced has been run by `run_available` in the meantime, and the next
+        // one may still wait for a collective.
+        let step = self.current().compute.get(self.computed).copied();
+        if let Some(step) = step.filter(|&step| self.can_run(step)) {
             self.observer.started(StepId(step));
             let began = Instant::now();
             self.compute(step)?;

@@ -11,6 +11,7 @@ mod gpu;
 #[cfg(feature = "cuda")]
 mod identity;
 mod image_order;
+mod iteration_ends;
 mod iterations;
 mod kernels;
 mod loaded;

@@ -39,7 +39,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         [
             hash(job.network.to_json()),
             job.dataset.hash(),
-            hash(format!("{:?}", (job.batch, job.micro_batches, job.weight))),
+            hash(format!("{:?}", (job.batch, job.micro_batches, job.weight, &job.ranks, job.seed))),
         ]
         .concat()
     });

@@ -1,25 +1,24 @@
 //! Saving a run's state as a checkpoint, and resuming from one.
 //!
 //! A checkpoint is a folder such as `iteration-0000000100`. It has one safetensors file for each
-//! rank that is the first rank of some layer, and one for each background job of each rank. Tensors
-//! are named as in PyTorch (`conv1.weight`), with their velocities (`conv1.weight.velocity`), which
-//! are the momentum buffers of SGD, so that a run in which layers have other ranks or parts can
-//! resume from them. Tensors of split layers are whole. `checkpoint.json` lists the files with
-//! their SHA-256. A folder without it, or with a file that differs, is not a valid checkpoint.
+//! rank that is the first rank of some layer, and files of the background jobs. Tensors are named
+//! as in PyTorch (`conv1.weight`), with their velocities (`conv1.weight.velocity`), which are the
+//! momentum buffers of SGD, so that a run in which layers have other ranks or parts can resume from
+//! them. Tensors of split layers are whole. `checkpoint.json` lists the files with their SHA-256. A
+//! folder without it, or with a file that differs, is not a valid checkpoint.
 
 use std::fs::{self, File};
 use std::io::Write;
-
-use layer_graph::{Division, NetworkSplits, Values};
 
 use super::checkpoint_files::{
     Checkpoint, Found, Identity, ListedFile, SCHEMA, Settings, best, checkpoint_error,
     checkpoint_write_error, file_name, list, newest_valid, remove, sync, write_manifest,
 };
 use super::folder_owner::{FolderOwner, check_unused};
+use super::own_tensors::own_tensors;
 use super::rank::Rank;
 use super::settings;
-use super::tensors::{self, Tensors, VELOCITY};
+use super::tensors;
 use super::{CheckpointConfig, Evaluation, TrainConfig};
 use crate::Error;
 use crate::runtime::TrainingBackend;
@@ -92,7 +91,10 @@ pub(super) fn save<B: TrainingBackend>(
     let unfinished = path.with_extension("unfinished");
     fs::create_dir_all(&unfinished).map_err(|error| checkpoint_error(&unfinished, error))?;
     let number = rank.rank();
-    let tensors = own_tensors(config, rank)?;
+    let (state, device, loaded, communicator) = rank.parts();
+    let (network, placement) = (config.network(), config.placement());
+    let parts = (&*state, device, loaded, Some(communicator));
+    let tensors = own_tensors::<B>(network, placement, number, parts)?;
     if let Some(tensor) = tensors::first_not_finite(&tensors) {
         return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.to_owned() });
     }
@@ -123,50 +125,6 @@ pub(super) fn save<B: TrainingBackend>(
         remove_old(checkpoint)?;
     }
     rank.barrier()
-}
-
-/// Returns the tensors of the layers of which this rank is the first one. Those of a layer whose
-/// parts have different parameters are the sums of what its parts have, which is zero outside of
-/// each part. All ranks call it.
-///
-/// # Errors
-/// If the device or the communicator fails.
-fn own_tensors<B: TrainingBackend>(
-    config: &TrainConfig<'_>,
-    rank: &mut Rank<'_, B>,
-) -> Result<Tensors, Error> {
-    let (network, placement) = (config.network(), config.placement());
-    let number = rank.rank();
-    let splits = NetworkSplits::new(network);
-    let is_cut = |id| {
-        let Division { split, parts } = placement.division(id);
-        parts > 1 && splits.values(id, split).parameter_gradient == Values::Ranges
-    };
-    let is_first = |id| placement.ranks(id).first() == Some(&number);
-    let (state, device, loaded) = rank.state();
-    let is_own = |id| is_first(id) && !is_cut(id);
-    let mut own = tensors::read(network, loaded.program(), (&*state, device), is_own)?;
-    for (id, layer) in network.layers().filter(|&(id, _)| is_cut(id)) {
-        let has_part = placement.ranks(id)[..placement.division(id).parts].contains(&number);
-        let (state, device, loaded) = rank.state();
-        let is_held = |other| other == id && has_part;
-        let mut held = tensors::read(network, loaded.program(), (&*state, device), is_held)?;
-        let parameters = if network.parameter_owner(id) == id { layer.parameters() } else { Vec::new() };
-        let velocities = parameters.iter().map(|tensor| (tensor, VELOCITY));
-        let statistics = layer.statistics();
-        for (tensor, suffix) in
-            parameters.iter().chain(&statistics).map(|tensor| (tensor, "")).chain(velocities)
-        {
-            let name = format!("{}{suffix}", layer.tensor_name(tensor));
-            let mut values = held.remove(&name).map(|(_, values)| values).unwrap_or_default();
-            values.resize(tensor.elements(), 0.0);
-            rank.sum_over_ranks(&mut values)?;
-            if is_first(id) {
-                own.insert(name, (tensor.dims.clone(), values));
-            }
-        }
-    }
-    Ok(own)
 }
 
 /// Removes all but the newest checkpoints, and the best one if it is kept.

@@ -1,6 +1,5 @@
 //! Configuration of a training run, its background jobs and its checkpoints.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use gpu_mux::Policy;
 use layer_engine::{ImageLayout, KernelChoice, Sgd};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::Weights;
+use super::{BackgroundConfig, Weights};
 use crate::Error;
 use crate::batch::check_batch;
 use crate::data::Dataset;
@@ -42,7 +41,7 @@ pub struct TrainConfig<'a> {
     /// Number of iterations at the end of the run that the report's
     /// [timeline](super::TrainReport::timeline) covers; 0 for no timeline.
     pub traced_iterations: usize,
-    /// Background jobs, which every rank trains while its foreground waits.
+    /// Background jobs, which ranks train while their foreground waits.
     pub background: Vec<BackgroundConfig<'a>>,
     /// Configuration of checkpoints; `None` writes none and resumes from none.
     pub checkpoint: Option<CheckpointConfig>,
@@ -89,49 +88,6 @@ pub enum Length {
     Epochs(u64),
     /// Number of iterations, each with one global batch.
     Iterations(u64),
-}
-
-/// A background job. Each rank trains its own copy on its device until the run ends.
-///
-/// Checkpoints have the state of each copy at the end of its current iteration, and a rank resumes
-/// from its own copy. With more ranks than before, the new ranks resume from copies of the others.
-/// A job of another network than that of the checkpoint starts from the beginning.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct BackgroundConfig<'a> {
-    /// Network that each copy trains.
-    pub network: &'a LayerGraph,
-    /// Data set, of which only the training samples are used.
-    pub dataset: &'a Dataset,
-    /// Number of samples of an iteration of each copy.
-    pub batch: usize,
-    /// Number of micro-batches of an iteration, from 1 to `batch`. The foreground waits for at most
-    /// one step of one layer: of one micro-batch, or of the optimiser. See
-    /// [`MicroBatches`](super::MicroBatches).
-    pub micro_batches: usize,
-    /// Weight of the job. The jobs of a rank share its background time in proportion to their
-    /// weights.
-    pub weight: NonZeroU32,
-}
-
-impl<'a> BackgroundConfig<'a> {
-    /// Creates a job of weight 1 whose whole batch is one micro-batch.
-    #[must_use]
-    pub fn new(network: &'a LayerGraph, dataset: &'a Dataset, batch: usize) -> Self {
-        Self { network, dataset, batch, micro_batches: 1, weight: NonZeroU32::MIN }
-    }
-
-    /// Sets the number of micro-batches of an iteration.
-    #[must_use]
-    pub fn with_micro_batches(self, micro_batches: usize) -> Self {
-        Self { micro_batches, ..self }
-    }
-
-    /// Sets the weight, the job's share of background time relative to other jobs.
-    #[must_use]
-    pub fn with_weight(self, weight: NonZeroU32) -> Self {
-        Self { weight, ..self }
-    }
 }
 
 /// Configuration of checkpoints: where and when they are written, and which are kept.
@@ -378,6 +334,12 @@ impl<'a> TrainConfig<'a> {
         self.network().losses().filter(is_reported).collect()
     }
 
+    /// Returns the background jobs that a rank trains with their indices, in the order of the
+    /// configuration.
+    pub(super) fn background_of(&self, rank: usize) -> impl Iterator<Item = (usize, &BackgroundConfig<'a>)> {
+        self.background.iter().enumerate().filter(move |(_, job)| job.place_of(rank).is_some())
+    }
+
     /// Checks the settings, and that the data sets and the initial weights fit the networks.
     ///
     /// # Errors
@@ -401,9 +363,6 @@ impl<'a> TrainConfig<'a> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let every = self.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
         let (Length::Epochs(length) | Length::Iterations(length)) = self.length;
-        let is_empty = |job: &BackgroundConfig<'_>| job.batch == 0;
-        let is_cut = |job: &BackgroundConfig<'_>| (1..=job.batch).contains(&job.micro_batches);
-        let uncut = self.background.iter().find(|job| !is_cut(job)).map(|job| job.micro_batches);
         let settings = [
             ("the number of epochs or iterations", "at least 1", length > 0, length.to_string()),
             ("the learning rate", "above 0", positive(self.learning_rate), self.learning_rate.to_string()),
@@ -427,25 +386,16 @@ impl<'a> TrainConfig<'a> {
                 every != Some(CheckpointEvery::Iterations(0)),
                 "0".into(),
             ),
-            (
-                "the batch of a background job",
-                "at least 1",
-                !self.background.iter().any(is_empty),
-                "0".into(),
-            ),
-            (
-                "the micro-batches of a background job",
-                "from 1 to the samples of its batch",
-                uncut.is_none(),
-                uncut.unwrap_or_default().to_string(),
-            ),
         ];
         if let Some((setting, expected, _, got)) = settings.into_iter().find(|(_, _, fits, _)| !fits) {
             return Err(Error::Setting { setting, expected, got });
         }
         check_data(self.network(), self.dataset, self.batch())?;
         self.initial.map_or(Ok(()), |weights| weights.check(self.network()))?;
-        self.background.iter().try_for_each(|job| check_data(job.network, job.dataset, job.batch))
+        self.background.iter().try_for_each(|job| {
+            job.check(self.placement().world())?;
+            check_data(job.network, job.dataset, job.batch)
+        })
     }
 }
 

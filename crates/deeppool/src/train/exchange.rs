@@ -1,7 +1,7 @@
-//! Exchange of small messages between ranks by the collectives for gradients, whose elements are
-//! in single precision.
+//! Exchange of small messages and sums between ranks by the collectives for gradients, whose
+//! elements are in single precision.
 
-use collectives::{Communicator, Group};
+use collectives::{Communicator, Group, ReduceOp};
 use layer_engine::Engine;
 
 use crate::Error;
@@ -35,6 +35,22 @@ pub(super) fn gather<B: Backend>(
     padded.resize(longest, 0);
     let all = gather_equal(device, communicator, &padded)?;
     Ok(all.chunks_exact(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect())
+}
+
+/// Replaces each value by its sum over all ranks of the communicator. All of them call it.
+///
+/// # Errors
+/// If the engine or the communicator fails.
+pub(super) fn sum<B: Backend>(
+    device: &mut RankDevice<B>,
+    communicator: &B::Communicator,
+    values: &mut [f32],
+) -> Result<(), Error> {
+    let RankDevice { engine, queue, communication, .. } = device;
+    let mut buffer = engine.allocate(values.len())?;
+    engine.upload(values, &mut buffer, queue)?;
+    communicator.all_reduce(&mut buffer, ReduceOp::Sum, communication)?;
+    Ok(engine.download(&buffer, values, queue)?)
 }
 
 /// Returns the concatenated bytes of all ranks, which have equal lengths.

@@ -3,7 +3,7 @@
 use layer_graph::LayerGraph;
 
 use super::programs::Programs;
-use super::{TrainConfig, exchange};
+use super::{BackgroundConfig, TrainConfig, exchange};
 use crate::Error;
 use crate::program::Program;
 use crate::runtime::{ImageOrder, RankDevice, TrainingBackend};
@@ -48,8 +48,10 @@ impl ImageOrders {
             std::iter::once((config.network(), programs.training)).chain(background).collect();
         let precision = config.lowering().precision;
         let requested = config.image_layout;
-        // Layers of background jobs are not split.
-        let are_split = std::iter::once(config.placement().is_split()).chain(std::iter::repeat(false));
+        let is_split =
+            |job: &BackgroundConfig<'_>| job.ranks.as_ref().is_some_and(|ranks| ranks.placement().is_split());
+        let are_split =
+            std::iter::once(config.placement().is_split()).chain(config.background.iter().map(is_split));
         let known = jobs
             .iter()
             .zip(are_split)

@@ -5,7 +5,7 @@ use layer_engine::LaunchContext;
 
 use super::TrainConfig;
 use crate::Error;
-use crate::program::{IterationSchedule, LowerOptions, Placement, Program, lower_evaluation, lower_training};
+use crate::program::{IterationSchedule, Program, lower_evaluation};
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs<'a> {
@@ -18,7 +18,7 @@ pub(super) struct Programs<'a> {
     /// Program that evaluates the test samples after the last whole global batch; `None` if there
     /// are none.
     pub(super) remainder: Option<Program>,
-    /// Programs of the background jobs, each on one rank, in the order of the configuration.
+    /// Programs of the background jobs, on the ranks of each, in the order of the configuration.
     pub(super) background: Vec<Program>,
 }
 
@@ -30,11 +30,7 @@ impl<'a> Programs<'a> {
     pub(super) fn new(config: &TrainConfig<'a>) -> Result<Self, Error> {
         let precision = config.lowering().precision;
         let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples, precision);
-        let background = config.background.iter().map(|job| {
-            let options =
-                LowerOptions { micro_batches: job.micro_batches, partial: None, ..config.lowering().clone() };
-            lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
-        });
+        let background = config.background.iter().map(|job| job.program(config.lowering()));
         let rest = config.dataset.test().len() % config.batch();
         Ok(Self {
             training: config.training.programs()?,

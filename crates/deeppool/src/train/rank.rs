@@ -4,10 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use collectives::{Communicator, Group, ReduceOp};
+use collectives::Group;
 use gpu_mux::{CpuDriver, Policy, Usage};
 use layer_engine::Engine;
 use layer_graph::LayerId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::background::{BackgroundIterations, BackgroundRecord};
 use super::evaluation::LossSums;
@@ -18,7 +20,7 @@ use super::{ChosenKernel, EmulatedTimes, Epochs, Evaluation, HeldMemory, InOrder
 use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
-    Iterations, LoadedProgram, LossMetrics, Observer, RankDevice, RankDriver, RankState, TimeSpan,
+    Backend, Iterations, LoadedProgram, LossMetrics, Observer, RankDevice, RankDriver, RankState, TimeSpan,
     TrainingBackend,
 };
 
@@ -29,8 +31,8 @@ pub(super) struct TrainedInterval {
     pub(super) losses: Vec<f64>,
     /// Duration of the interval on this rank.
     pub(super) elapsed: Duration,
-    /// Number of background samples that this rank trained, by job. An iteration in progress counts
-    /// by the fraction of its steps.
+    /// Number of background samples that this rank trained, by job of this rank. An iteration in
+    /// progress counts by the fraction of its steps.
     pub(super) background_samples: Vec<f64>,
 }
 
@@ -57,6 +59,10 @@ impl RankRecord {
         }
     }
 }
+
+/// State, device, training program and communicator of a rank.
+pub(super) type RankParts<'r, B> =
+    (&'r mut RankState<B>, &'r mut RankDevice<B>, &'r LoadedProgram<B>, &'r <B as Backend>::Communicator);
 
 /// A rank of a training run, with its programs loaded and its state on its device.
 pub(super) struct Rank<'a, B: TrainingBackend> {
@@ -109,6 +115,11 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     /// Returns the state, and the device and training program by which it is read and written.
     pub(super) fn state(&mut self) -> (&mut RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
         (&mut self.state, &mut self.device, &self.training)
+    }
+
+    /// Returns the [state](Self::state), its device and program, and the communicator of all ranks.
+    pub(super) fn parts(&mut self) -> RankParts<'_, B> {
+        (&mut self.state, &mut self.device, &self.training, &self.communicator)
     }
 
     /// Returns the memory of the rank, without background jobs.
@@ -165,11 +176,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     /// # Errors
     /// If the device or the communicator fails.
     pub(super) fn sum_over_ranks(&mut self, values: &mut [f32]) -> Result<(), Error> {
-        let RankDevice { engine, queue, communication, .. } = &mut self.device;
-        let mut buffer = engine.allocate(values.len())?;
-        engine.upload(values, &mut buffer, queue)?;
-        self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, communication)?;
-        Ok(engine.download(&buffer, values, queue)?)
+        exchange::sum(&mut self.device, &self.communicator, values)
     }
 
     /// Returns the bytes that each rank has passed, indexed by rank. All ranks call it.
@@ -178,6 +185,19 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     /// If the device or the communicator fails.
     pub(super) fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         exchange::gather(&mut self.device, &self.communicator, own)
+    }
+
+    /// Exchanges values between all ranks. Returns them by rank. All ranks call it.
+    ///
+    /// # Errors
+    /// If the device or the communicator fails.
+    pub(super) fn gather_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        own: &T,
+    ) -> Result<Vec<T>, Error> {
+        let failed = |error: serde_json::Error| Error::Program(error.to_string());
+        let own = serde_json::to_vec(own).map_err(failed)?;
+        self.gather(&own)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(failed)).collect()
     }
 
     /// Trains the iterations `begin..end`, counted from 0, and meanwhile the background jobs of
@@ -220,9 +240,10 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         let usage = driver.run(foreground).map_err(|error| self.with_layer(error))?;
         self.record.usage += usage;
         let after = driver.background();
-        let background = config.background.iter().zip(before.iter().zip(&after));
-        let background_samples =
-            background.map(|(job, (before, after))| (after.iterations - before) * job.batch as f64).collect();
+        let background = config.background_of(self.communicator.rank()).zip(before.iter().zip(&after));
+        let background_samples = background
+            .map(|((_, job), (before, after))| (after.iterations - before) * job.samples_of_rank())
+            .collect();
         self.sum_over_ranks(&mut losses)?;
         let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch() as f64).collect();
         Ok(TrainedInterval { losses, elapsed: usage.elapsed, background_samples })

@@ -65,22 +65,32 @@ pub struct ChosenKernel {
     pub parts: Vec<KernelPart>,
 }
 
-/// Results of a background job, of which each rank trained its own copy.
+/// Results of a background job. Each rank trained its own copy, or some ranks one job together.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BackgroundReport {
     /// Name of the network.
     pub network: String,
-    /// Samples per second that the copies of all ranks processed together, over the time in which
-    /// the foreground trained.
+    /// Name of the job, such as `digits-cnn:64@4`: see
+    /// [`BackgroundConfig::label`](super::BackgroundConfig::label).
+    pub label: String,
+    /// Whether the ranks trained one job together, which has one entry in `iterations` and
+    /// `losses`.
+    pub is_joint: bool,
+    /// Ranks that trained the job or a copy of it, in ascending order.
+    pub ranks: Vec<usize>,
+    /// Samples per second that all ranks processed together, over the time in which the foreground
+    /// trained.
     pub samples_per_s: f64,
-    /// Number of completed iterations of each rank's copy, by rank, including those before a
-    /// checkpoint.
+    /// Number of completed iterations of each copy, by rank, including those before a checkpoint.
     pub iterations: Vec<u64>,
-    /// Mean loss of the last completed batch of each rank's copy, by rank; `None` if none was
-    /// completed in this run.
+    /// Mean loss of the last completed batch of each copy, by rank; `None` if none was completed in
+    /// this run.
     pub losses: Vec<Option<f64>>,
-    /// The ranks whose copy failed, with the error message. The foreground continues.
+    /// Mean loss of the global batch of each iteration in this run. Empty for copies.
+    pub history: Vec<f64>,
+    /// The ranks on which the job failed, with the error message. The foreground continues. Other
+    /// ranks of the same job, which ended because of it, are not in the list.
     pub errors: Vec<(usize, String)>,
 }
 

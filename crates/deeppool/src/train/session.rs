@@ -3,9 +3,6 @@
 use std::time::{Duration, Instant};
 
 use collectives::Group;
-use gpu_mux::Usage;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::background::BackgroundParts;
 use super::checkpoint::CheckpointWriter;
@@ -13,13 +10,15 @@ use super::checkpoint_files::{self, Found};
 use super::image_orders::ImageOrders;
 use super::programs::Programs;
 use super::rank::{Rank, TrainedInterval, TrainingDriver};
+use super::shared_jobs::SharedJobs;
+use super::summary::{CopySummary, summarise};
 use super::sync_schedule::SyncSchedule;
 use super::{
-    BackgroundReport, CheckpointEvery, EpochReport, Evaluation, HeldMemory, IterationTimes, Progress,
-    TrainConfig, TrainReport, agreement, background_state, checkpoint, exchange, trace,
+    CheckpointEvery, EpochReport, Evaluation, Progress, TrainConfig, TrainReport, agreement,
+    background_state, checkpoint, exchange, trace,
 };
 use crate::Error;
-use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
+use crate::runtime::{Backend, RankDevice, RankDriver, TrainingBackend};
 
 /// Trains as one rank, on the device of `engine`. Every rank of the communicator calls it with the
 /// same configuration.
@@ -104,6 +103,7 @@ pub(super) fn run_rank<B: TrainingBackend>(
     communicator: B::Communicator,
     progress: &dyn Fn(Progress),
 ) -> Result<TrainReport, Error> {
+    check_background::<B>(config)?;
     let number = communicator.rank();
     let report_progress = |at: Progress| {
         if number == 0 {
@@ -119,7 +119,10 @@ pub(super) fn run_rank<B: TrainingBackend>(
     }
     let orders = ImageOrders::choose::<B>(config, programs, engine, &communicator)?;
     let mut rank = Rank::<B>::new(config, programs, orders.of_foreground::<B>(engine), communicator)?;
-    let mut background = BackgroundParts::<B>::of_all(config, programs, &orders.of_background::<B>(engine))?;
+    let mut background =
+        BackgroundParts::<B>::of_all(config, programs, &orders.of_background::<B>(engine), rank.parts().3)?;
+    let groups: Vec<Option<B::Communicator>> =
+        background.iter_mut().map(BackgroundParts::take_group).collect();
     let mut memory = rank.memory();
     for parts in &background {
         let (bytes, allocated) = parts.memory_bytes();
@@ -141,38 +144,62 @@ pub(super) fn run_rank<B: TrainingBackend>(
         }
     }
     let mut driver = <TrainingDriver<'_, B>>::new(engine, config.policy)?;
-    for (parts, job) in background.iter_mut().zip(&config.background) {
-        driver.add(parts.start(number), job.weight)?;
+    for (parts, (_, job)) in background.iter_mut().zip(config.background_of(number)) {
+        driver.add(parts.start(), job.weight)?;
     }
-    let trained = train_to_end(config, (&mut rank, writer), &mut driver, &mut report, &report_progress);
+    let mut shared = SharedJobs::new(config);
+    let jobs = (&mut driver, &mut shared, &groups[..]);
+    let trained = train_to_end(config, (&mut rank, writer), jobs, &mut report, &report_progress);
     let (elapsed, background_samples) = trained.map_err(|error| driver.explain(number, error))?;
     if config.traced_iterations > 0 {
         let own = rank.trace(&driver)?;
-        report.timeline = Some(trace::timeline(config, programs, &all_gather_values(&mut rank, &own)?));
+        report.timeline = Some(trace::timeline(config, programs, &rank.gather_values(&own)?));
     }
-    let copies = driver.background().into_iter().zip(background_samples);
-    let copies = copies.map(|(copy, samples)| CopySummary {
+    let copies = config.background_of(number).zip(driver.background()).zip(background_samples);
+    let copies = copies.map(|(((job, _), copy), samples)| CopySummary {
+        job,
         samples,
         iterations: copy.iterations as u64,
         loss: copy.observer.loss(),
-        error: copy.error,
+        losses: copy.observer.losses().to_vec(),
+        error: copy.error.filter(|_| !shared.failed_elsewhere(job, number)),
     });
     summarise(&mut report, &mut rank, config, memory, (copies.collect(), elapsed))?;
     Ok(report)
 }
 
+/// Checks that the backend runs the background jobs.
+///
+/// # Errors
+/// [`Error::Setting`] with the first job that needs collectives, if background jobs have none.
+fn check_background<B: TrainingBackend>(config: &TrainConfig<'_>) -> Result<(), Error> {
+    match config.background.iter().find(|job| job.is_shared()) {
+        Some(job) if !B::HAS_BACKGROUND_COLLECTIVES => Err(Error::Setting {
+            setting: "the ranks of a background job",
+            expected: "1, or a copy on each rank, on GPUs",
+            got: format!("`{}`", job.label()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The background jobs of a rank: their driver, what all ranks know about them, and the
+/// communicators of those on several ranks.
+type JobsOfRank<'r, 'a, 'j, B> =
+    (&'r mut TrainingDriver<'a, B>, &'r mut SharedJobs<'j>, &'r [Option<<B as Backend>::Communicator>]);
+
 /// Trains from the first iteration of the report to the end of the run, or until it is stopped.
-/// Returns the training time of this rank, and the samples of each background job.
+/// Returns the training time of this rank, and the samples of each background job of this rank.
 fn train_to_end<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     (rank, writer): (&mut Rank<'_, B>, Option<&CheckpointWriter>),
-    driver: &mut TrainingDriver<'_, B>,
+    (driver, shared, groups): JobsOfRank<'_, '_, '_, B>,
     report: &mut TrainReport,
     report_progress: &dyn Fn(Progress),
 ) -> Result<(Duration, Vec<f64>), Error> {
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
     let mut iteration = report.first_iteration;
-    let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; config.background.len()]);
+    let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; groups.len()]);
     let mut epoch = CurrentEpoch::default();
     let mut sync_schedule = SyncSchedule::new();
     let mut best_score = best_so_far(config, rank)?;
@@ -209,7 +236,11 @@ fn train_to_end<B: TrainingBackend>(
             report.epochs.push(of_epoch);
             epoch = CurrentEpoch::default();
         }
-        let agreed = sync_schedule.agree(config, rank, speed)?;
+        let has_failure = shared.has_new_failure::<B>(driver, rank.rank());
+        let agreed = sync_schedule.agree(config, rank, speed, has_failure)?;
+        if agreed.has_failure {
+            shared.exchange_failures(rank, driver)?;
+        }
         report_progress(Progress::Speed {
             iteration,
             foreground_samples_per_s: agreed.foreground_samples_per_s,
@@ -219,36 +250,17 @@ fn train_to_end<B: TrainingBackend>(
         let is_due = is_stopped || agreed.save || is_best || iteration == next_save || iteration == end;
         if config.checkpoint.is_some() && is_due {
             let started = Instant::now();
-            let files =
-                background_state::files(config, driver.background_between_iterations()?, rank.rank())?;
+            shared.finish_iterations(rank, driver)?;
+            let jobs = driver.background_between_iterations()?;
+            let jobs = shared.without_failed(jobs, rank.rank());
+            let files = background_state::files(config, jobs, groups, rank.rank())?;
             checkpoint::save(config, rank, writer, (iteration, test), files)?;
             sync_schedule.saved(started.elapsed());
         }
     }
+    shared.finish_iterations(rank, driver)?;
     report.is_stopped = iteration < end;
     Ok((elapsed, background_samples))
-}
-
-/// Adds the summaries of all ranks to the report. `elapsed` is the training time of this rank.
-fn summarise<B: TrainingBackend>(
-    report: &mut TrainReport,
-    rank: &mut Rank<'_, B>,
-    config: &TrainConfig<'_>,
-    memory: HeldMemory,
-    (background, elapsed): (Vec<CopySummary>, Duration),
-) -> Result<(), Error> {
-    let record = rank.take_record();
-    report.iteration_times = IterationTimes::new(record.iteration_times);
-    report.background = config
-        .background
-        .iter()
-        .map(|job| BackgroundReport { network: job.network.name().into(), ..BackgroundReport::default() })
-        .collect();
-    let own = RankSummary { memory, usage: record.usage, background, elapsed };
-    for (number, summary) in all_gather_values::<B, RankSummary>(rank, &own)?.into_iter().enumerate() {
-        summary.add_to(report, number, config.batch());
-    }
-    Ok(())
 }
 
 /// Returns the highest [score](Evaluation::score) of the existing checkpoints on rank 0, or
@@ -261,73 +273,6 @@ fn best_so_far<B: TrainingBackend>(config: &TrainConfig<'_>, rank: &mut Rank<'_,
     let of_first = rank.gather(&best.to_le_bytes())?.into_iter().next();
     let bytes = of_first.and_then(|bytes| bytes.try_into().ok());
     Ok(bytes.map_or(best, f64::from_le_bytes))
-}
-
-/// Exchanges values between all ranks. Returns them by rank.
-fn all_gather_values<B: TrainingBackend, T: Serialize + DeserializeOwned>(
-    rank: &mut Rank<'_, B>,
-    own: &T,
-) -> Result<Vec<T>, Error> {
-    let failed = |error: serde_json::Error| Error::Program(error.to_string());
-    let own = serde_json::to_vec(own).map_err(failed)?;
-    rank.gather(&own)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(failed)).collect()
-}
-
-/// Summary of a rank for the report.
-#[derive(Serialize, Deserialize)]
-struct RankSummary {
-    memory: HeldMemory,
-    #[serde(with = "UsageFigures")]
-    usage: Usage,
-    /// Background jobs of the rank, in order.
-    background: Vec<CopySummary>,
-    /// Training time.
-    elapsed: Duration,
-}
-
-/// Summary of a rank's copy of a background job.
-#[derive(Serialize, Deserialize)]
-struct CopySummary {
-    /// Number of samples in this run.
-    samples: f64,
-    /// Number of completed iterations, including those before a checkpoint.
-    iterations: u64,
-    /// Mean loss of the last completed batch.
-    loss: Option<f64>,
-    /// The error that ended the job.
-    error: Option<String>,
-}
-
-/// Serialisation of a [`Usage`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Usage")]
-struct UsageFigures {
-    elapsed: Duration,
-    foreground_busy: Duration,
-    background_busy: Duration,
-    foreground_tasklets: u64,
-    background_tasklets: u64,
-    longest_background: Duration,
-    #[serde(rename = "over_long")]
-    over_limit: u64,
-}
-
-impl RankSummary {
-    fn add_to(self, report: &mut TrainReport, rank: usize, batch: usize) {
-        let seconds = self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-        for (job, copy) in report.background.iter_mut().zip(self.background) {
-            report.background_samples_per_s += copy.samples / seconds;
-            job.samples_per_s += copy.samples / seconds;
-            job.iterations.push(copy.iterations);
-            job.losses.push(copy.loss);
-            job.errors.extend(copy.error.map(|error| (rank, error)));
-        }
-        report.usage.push(self.usage);
-        report.memory.push(self.memory);
-        if rank == 0 {
-            report.foreground_samples_per_s = (report.losses.len() * batch) as f64 / seconds;
-        }
-    }
 }
 
 /// Sums over the current epoch's iterations in this run.

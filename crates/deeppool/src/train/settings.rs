@@ -20,7 +20,8 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
     let job = |job: &super::BackgroundConfig<'_>| {
         let data = job.dataset.hash();
         let cut = (job.batch, job.micro_batches, job.weight);
-        (format!("{}:{}", job.network.name(), job.batch), job.network.to_json(), data, cut)
+        let ranks = job.ranks.as_ref().map(|ranks| format!("{:?}", (ranks, job.seed)));
+        (job.label(), job.network.to_json(), data, cut, ranks)
     };
     let jobs: Vec<_> = config.background.iter().map(job).collect();
     let names: Vec<&str> = jobs.iter().map(|(name, ..)| name.as_str()).collect();

@@ -34,6 +34,8 @@ pub(super) struct Agreed {
     pub(super) stop: bool,
     /// Whether a checkpoint is due by its time interval, on the clock of rank 0.
     pub(super) save: bool,
+    /// Whether a background job of several ranks has failed on any rank since the previous point.
+    pub(super) has_failure: bool,
     /// Foreground samples per second since the previous synchronisation point: samples of the
     /// global batches divided by the time on this rank.
     pub(super) foreground_samples_per_s: f64,
@@ -55,8 +57,9 @@ impl SyncSchedule {
 
     /// Agrees with the other ranks at a synchronisation point. All ranks call it. The last argument
     /// has the number of iterations since the previous point, their duration, and the number of
-    /// background samples on this rank in this time. Rank 0 decides by its clock when to save and
-    /// when the next point is; any rank may request to stop.
+    /// background samples on this rank in this time. `has_failure` is whether a background job of
+    /// several ranks has failed on this rank, which the others do not know. Rank 0 decides by its
+    /// clock when to save and when the next point is; any rank may request to stop.
     ///
     /// # Errors
     /// If the communicator fails.
@@ -65,6 +68,7 @@ impl SyncSchedule {
         config: &TrainConfig<'_>,
         rank: &mut Rank<'_, B>,
         (iterations, elapsed, background_samples): (u64, Duration, f64),
+        has_failure: bool,
     ) -> Result<Agreed, Error> {
         let is_first = rank.rank() == 0;
         let stop = config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
@@ -82,14 +86,16 @@ impl SyncSchedule {
             of_first(f64::from(u8::from(is_due))),
             f32::from(u8::from(stop)),
             background_samples as f32,
+            f32::from(u8::from(has_failure)),
         ];
         rank.sum_over_ranks(&mut sums)?;
-        let [next, save, stop, background_samples] = sums;
+        let [next, save, stop, background_samples, failures] = sums;
         self.iterations = next as u64;
         let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         Ok(Agreed {
             stop: stop > 0.0,
             save: save > 0.0,
+            has_failure: failures > 0.0,
             foreground_samples_per_s: (iterations * config.batch() as u64) as f64 / seconds,
             background_samples_per_s: f64::from(background_samples) / seconds,
         })

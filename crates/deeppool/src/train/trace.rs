@@ -18,7 +18,7 @@ use crate::timeline::{Origin, Timeline, TimelineEvent, TimelineWork};
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
     foreground: Vec<LaunchRecord>,
-    /// Launches of each background job.
+    /// Launches of each background job of the rank.
     background: Vec<Vec<LaunchRecord>>,
 }
 
@@ -65,10 +65,10 @@ pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs<'_>, traces
                 add(work, Some(StepId(first)), &label_of(&steps), (*before, *duration));
             }
         }
-        let jobs = config.background.iter().zip(&programs.background);
-        for ((job, program), launches) in jobs.zip(&trace.background) {
+        for ((index, job), launches) in config.background_of(rank).zip(&trace.background) {
+            let program = job.place_of(rank).and_then(|place| programs.background[index].ranks.get(place));
             for (_, launched, before, duration) in launches {
-                let steps = steps_of(program.ranks.first(), launched);
+                let steps = steps_of(program, launched);
                 let layers = steps.iter().filter_map(|step| layer_of(job.network, step)).collect();
                 let work = TimelineWork::Background { job: job.network.name().into(), layers };
                 add(work, None, &label_of(&steps), (*before, *duration));

@@ -1,5 +1,6 @@
 //! Tests of the library's public interface.
 
+mod background_jobs;
 mod buckets;
 mod checkpoint;
 mod compare;

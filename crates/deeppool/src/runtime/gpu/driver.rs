@@ -152,6 +152,11 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         jobs.collect()
     }
 
+    fn jobs_mut(&mut self) -> JobsMut<'_, 'a, Gpu, S, O> {
+        let jobs = self.background.iter_mut();
+        jobs.map(|job| job.error.is_none().then_some(&mut job.iterations)).collect()
+    }
+
     fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, Gpu, S, O>, Error> {
         if self.background.is_empty() {
             return Ok(Vec::new());
