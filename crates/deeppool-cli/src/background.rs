@@ -4,27 +4,32 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Placement, lower_training};
+use deeppool::program::{LowerOptions, LoweredTraining, Op, Placement, RankProgram, lower_training};
 use deeppool::simulate::BackgroundCosts;
-use deeppool::train::{BackgroundConfig, BackgroundReport, MicroBatches, TrainReport};
+use deeppool::train::{
+    BackgroundConfig, BackgroundReport, JobRanks, MicroBatches, TrainReport, assign_ranks,
+};
 use gpu_mux::Policy;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
 use serde_json::{Value, json};
 
-use super::background_spec::BackgroundSpec;
-use super::costs::{CostArgs, CostTables};
+use super::background_spec::{BackgroundGpus, BackgroundSpec};
+use super::costs::{CostArgs, CostTables, with_plan_path};
+use super::inputs;
 use super::output::{print_message, rate, time};
 
-/// Background job of every rank, whose batch is cut into micro-batches.
+/// Background job, whose batch is cut into micro-batches: a copy on every rank, or one job on some.
 pub(crate) struct Background {
     network: LayerGraph,
-    /// Number of samples of an iteration.
+    /// Number of samples of an iteration: of each copy, or of the global batch of one job.
     batch: usize,
+    /// Ranks of one job, numbered from 0; `None` for a copy on every rank.
+    placed: Option<Placed>,
     /// Share of background time relative to the other jobs.
     weight: NonZeroU32,
     cut: MicroBatches,
@@ -32,6 +37,59 @@ pub(crate) struct Background {
     costs: Option<BackgroundCosts>,
     profile: ProfileTable,
     link: LinkModel,
+}
+
+/// Placement of a job on its own ranks, and the lowering of its plan.
+struct Placed {
+    placement: Placement,
+    /// Lowering options of the job's plan; `None` without a plan.
+    lowering: Option<LowerOptions>,
+}
+
+impl Placed {
+    /// Places a job on the ranks of its option. Returns `None` for copies.
+    ///
+    /// # Errors
+    /// If the plan cannot be read, or does not fit the network or the batch.
+    fn new(spec: &BackgroundSpec, network: &LayerGraph) -> anyhow::Result<Option<Self>> {
+        let placed = match &spec.gpus {
+            BackgroundGpus::Each => return Ok(None),
+            BackgroundGpus::Count(count) => {
+                let counts = vec![*count; network.computing_layers().len()];
+                let placement = Placement::first_ranks(network, *count, &counts)?;
+                Self { placement, lowering: None }
+            }
+            BackgroundGpus::Plan(path) => {
+                let plan = inputs::plan(path)?;
+                let placement = with_plan_path(Some(path), plan.placement(network))?;
+                let (file, lowering) =
+                    (path.display(), plan.lowering.options(LowerOptions::default().optimizer));
+                if plan.batch != spec.batch {
+                    bail!(
+                        "{file}: the plan is for {} samples a batch, not {}: write `{}:{0}@{file}`, or make \
+                         another plan",
+                        plan.batch,
+                        spec.batch,
+                        spec.model
+                    );
+                }
+                if lowering.partial.is_some() {
+                    bail!(
+                        "{file}: background jobs have no partial backpropagation: make a plan without --spb"
+                    );
+                }
+                Self { placement, lowering: Some(lowering) }
+            }
+        };
+        let ranks = placed.sample_ranges(network).max().unwrap_or(1);
+        ensure!(ranks <= spec.batch, deeppool::Error::MoreRanksThanSamples { ranks, batch: spec.batch });
+        Ok(Some(placed))
+    }
+
+    /// Returns the number of ranges into which each layer divides the samples.
+    fn sample_ranges(&self, network: &LayerGraph) -> impl Iterator<Item = usize> {
+        network.computing_layers().map(|(id, _)| self.placement.sample_ranges(id))
+    }
 }
 
 impl Background {
@@ -49,22 +107,30 @@ impl Background {
         foreground: &CostTables,
         policy: &Policy,
     ) -> anyhow::Result<Self> {
-        spec.check_on_each_gpu("train")?;
         let network = spec.network()?;
+        let placed = Placed::new(spec, &network)?;
         dataset.fits(&network).context("the background job trains on the same data")?;
         let profile = Self::profile(spec, &network, args, &foreground.profile)?;
         let costs = Costs::new(&network, &profile, &foreground.link);
-        let cut = MicroBatches::within(policy.background_piece.unwrap_or(Duration::MAX), &costs, spec.batch)
+        // The largest number of samples that a rank has of a layer.
+        let ranges = placed.as_ref().and_then(|placed| placed.sample_ranges(&network).min()).unwrap_or(1);
+        let of_rank = spec.batch.div_ceil(ranges);
+        let cut = MicroBatches::within(policy.background_piece.unwrap_or(Duration::MAX), &costs, of_rank)
             .context("the batch of the background job cannot be cut")?;
-        let costs = BackgroundCosts::new(&costs, spec.batch).ok();
+        let costs = if placed.is_none() { BackgroundCosts::new(&costs, spec.batch).ok() } else { None };
         let link = foreground.link.clone();
-        Ok(Self { network, batch: spec.batch, weight, cut, costs, profile, link })
+        Ok(Self { network, batch: spec.batch, placed, weight, cut, costs, profile, link })
     }
 
     /// Returns the costs for the simulator, or `None` if the profile does not cover the whole
-    /// batch.
+    /// batch, or the job is no copy on every rank.
     pub(crate) fn costs(&self) -> Option<&BackgroundCosts> {
         self.costs.as_ref()
+    }
+
+    /// Returns whether every rank has a copy of the job.
+    pub(crate) fn is_copies(&self) -> bool {
+        self.placed.is_none()
     }
 
     /// Returns the modelled durations of the steps of the job's program, in the program's order.
@@ -73,8 +139,13 @@ impl Background {
     /// # Errors
     /// If layer times are missing for the size of a micro-batch.
     pub(crate) fn step_times(&self, lowering: &LowerOptions) -> anyhow::Result<Vec<Duration>> {
-        let lowering = lowering.clone().with_micro_batches(self.cut.count).with_partial(None);
-        let placement = Placement::single(&self.network)?;
+        let own =
+            self.placed.as_ref().and_then(|placed| placed.lowering.as_ref()).unwrap_or(lowering).clone();
+        let lowering = own.with_micro_batches(self.cut.count).with_partial(None);
+        let placement = match &self.placed {
+            Some(placed) => placed.placement.clone(),
+            None => Placement::single(&self.network)?,
+        };
         let program = lower_training(&self.network, &placement, self.batch, &lowering)?;
         let times = Costs::new(&self.network, &self.profile, &self.link).step_times(&program)?;
         Ok(times.into_iter().next().unwrap_or_default())
@@ -95,10 +166,11 @@ impl Background {
     }
 
     /// Returns the configuration of the job for training on `dataset`.
-    pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundConfig<'a> {
+    fn job<'a>(&'a self, dataset: &'a Dataset, ranks: Option<JobRanks>) -> BackgroundConfig<'a> {
         BackgroundConfig::new(&self.network, dataset, self.batch)
             .with_micro_batches(self.cut.count)
             .with_weight(self.weight)
+            .with_ranks(ranks)
     }
 
     fn show(&self, report: &BackgroundReport) {
@@ -109,20 +181,88 @@ impl Background {
             format!("loss of the last batches {:.4}", losses.iter().sum::<f64>() / losses.len() as f64)
         };
         print_message!(
-            "background {:<24} {}, {loss}, {} micro-batches an iteration",
-            format!("{}:{}", self.network.name(), self.batch),
+            "background {:<24} {}, {loss}, {} micro-batches an iteration{}",
+            report.label,
             rate(report.samples_per_s),
             self.cut.count,
+            if report.is_joint { format!(", ranks {}", ranks_text(&report.ranks)) } else { String::new() },
         );
     }
 
     fn report(&self, report: &BackgroundReport) -> Value {
-        json!({
-            "model": self.network.name(), "batch": self.batch, "micro_batches": self.cut.count,
-            "weight": self.weight, "samples_per_s": report.samples_per_s, "iterations": report.iterations,
-            "losses": report.losses,
-        })
+        let mut json = json!({
+            "name": report.label, "model": self.network.name(), "batch": self.batch, "ranks": report.ranks,
+            "micro_batches": self.cut.count, "weight": self.weight, "samples_per_s": report.samples_per_s,
+            "iterations": report.iterations, "losses": report.losses,
+        });
+        if report.is_joint {
+            json["iteration_losses"] = report.history.clone().into();
+        }
+        json
     }
+}
+
+fn ranks_text(ranks: &[usize]) -> String {
+    ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the configurations of background jobs for training on `dataset`, beside a foreground
+/// with these programs and costs. Jobs on some ranks get those with the least foreground work.
+///
+/// # Errors
+/// If a job needs more ranks than the run has, or several GPUs. `on_gpus` is whether ranks are
+/// GPUs, on which background jobs have no collectives yet.
+pub(crate) fn configure<'a>(
+    jobs: &'a [Background],
+    dataset: &'a Dataset,
+    training: &LoweredTraining<'_>,
+    costs: &Costs<'_>,
+    on_gpus: bool,
+) -> anyhow::Result<Vec<BackgroundConfig<'a>>> {
+    let placed =
+        jobs.iter().filter_map(|job| job.placed.as_ref().map(|placed| (job, placed.placement.world())));
+    let mut sizes = Vec::new();
+    let world = training.placement().world();
+    for (job, size) in placed {
+        let name = format!("{}:{}@{size}", job.network.name(), job.batch);
+        ensure!(
+            size <= world,
+            "the background job `{name}` needs {size} ranks, and the run has {world}: give @{world} or less"
+        );
+        ensure!(
+            size == 1 || !on_gpus,
+            "the background job `{name}` needs collectives, which background jobs on GPUs do not have in \
+             training: give @1, or leave out @{size} for a copy on each GPU"
+        );
+        sizes.push(size);
+    }
+    let busy = if sizes.is_empty() { vec![Duration::ZERO; world] } else { busy(training, costs)? };
+    let mut ranks = assign_ranks(&busy, &sizes).into_iter();
+    let configure = |job: &'a Background| {
+        let ranks = job.placed.as_ref().zip(job.placed.as_ref().and_then(|_| ranks.next()));
+        let ranks = ranks.map(|(placed, ranks)| {
+            // The optimiser and the precision are those of the run.
+            let LowerOptions { optimizer, precision, .. } = training.options().clone();
+            let lowering = placed.lowering.clone();
+            let lowering = lowering.map(|own| own.with_optimizer(optimizer).with_precision(precision));
+            JobRanks::new(placed.placement.clone(), ranks).with_lowering(lowering)
+        });
+        job.job(dataset, ranks)
+    };
+    Ok(jobs.iter().map(configure).collect())
+}
+
+/// Returns the computing time of each rank in the first iteration; zero without layer times.
+fn busy(training: &LoweredTraining<'_>, costs: &Costs<'_>) -> anyhow::Result<Vec<Duration>> {
+    let program = training.first_program()?;
+    let Ok(times) = costs.step_times(program) else {
+        return Ok(vec![Duration::ZERO; training.placement().world()]);
+    };
+    let of_rank = |(rank, times): (&RankProgram, &Vec<Duration>)| {
+        let steps = rank.steps.iter().zip(times);
+        steps.filter(|(step, _)| !matches!(step.op, Op::Collective(_))).map(|(_, time)| *time).sum()
+    };
+    Ok(program.ranks.iter().zip(&times).map(of_rank).collect())
 }
 
 /// Prints the results of each background job, then the number of pieces of all ranks and the

@@ -24,7 +24,9 @@ use super::background::{self, Background};
 use super::background_spec::BackgroundSpec;
 use super::calibrate::{CalibratedRun, CalibrationReport};
 use super::checkpoints::CheckpointArgs;
-use super::costs::{CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path};
+use super::costs::{
+    CostArgs, CostTables, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
+};
 use super::counts::{BATCH, THREADS};
 use super::difference::{difference_json, show_difference};
 use super::free_memory::check_free_memory;
@@ -67,6 +69,7 @@ const EPOCHS: u64 = 5;
 #[command(after_help = "Examples:
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
+  deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5 --background digits-cnn:16@2
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
   deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
   deeppool train --model digits-cnn --data digits --emulate-gpus 4 --batch 32 --iterations 20
@@ -107,9 +110,11 @@ pub(crate) struct Train {
     /// File of the plan (see `deeppool plan -o`), instead of a new plan
     #[arg(long, value_name = "FILE", conflicts_with_all = PLANNED_OPTIONS)]
     plan: Option<PathBuf>,
-    /// Background job that every rank trains while it waits for others, such as digits-cnn:8 or
-    /// net.onnx:8; repeat the option for several jobs
-    #[arg(long, value_name = "MODEL:BATCH")]
+    /// Background job that ranks train while they wait for others: a copy on every rank, such as
+    /// digits-cnn:8 or net.onnx:8, one data-parallel job on some of the ranks, such as
+    /// digits-cnn:64@4, or one by a plan, such as digits-cnn:64@plan.json; repeat the option for
+    /// several jobs
+    #[arg(long, value_name = "MODEL:BATCH[@RANKS|@PLAN]")]
     background: Vec<BackgroundSpec>,
     /// Weights of the background jobs, such as 3,1 [default: equal]
     #[arg(long, value_name = "WEIGHT,...", value_delimiter = ',', requires = "background")]
@@ -211,10 +216,7 @@ impl Train {
             Some(path) => CalibratedRun::new(path, tables).map(|(run, tables)| (Some(run), tables))?,
             None => (None, tables),
         };
-        let jobs = self.background.iter().zip(self.weights()?);
-        let background: Vec<Background> = jobs
-            .map(|job| Background::new(job, &dataset, &self.costs, &tables, &policy))
-            .collect::<anyhow::Result<_>>()?;
+        let background = self.background_jobs(&dataset, &tables, &policy)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes()?;
         let numerics = (self.optimizer(), precision);
@@ -233,8 +235,10 @@ impl Train {
         check_memory(&plan, launched)?;
         let (training, emulated) = (plan.training(), engine.emulated_gpus());
         let initial = self.init.as_deref().map(inputs::weights).transpose()?;
-        let has_times = is_known && emulated.is_some();
+        let has_times = emulated.is_some() && has_step_times(is_known, tables.match_plan, &background);
         let times = has_times.then(|| emulated_times(&job, training, &background)).transpose()?;
+        let on_gpus = engine != RankEngine::Cpu;
+        let beside = background::configure(&background, &dataset, training, job.costs(), on_gpus)?;
         let config = self.kernels.configure(TrainConfig::new(&dataset, training));
         let config = config
             .with_initial(initial.as_ref())
@@ -244,7 +248,7 @@ impl Train {
             .with_shuffle(!self.no_shuffle)
             .with_threads_per_rank(self.threads_per_rank)
             .with_traced_iterations(self.traced_iterations())
-            .with_background(background.iter().map(|job| job.job(&dataset)))
+            .with_background(beside)
             .with_policy(policy)
             .with_emulated_times(times.as_ref())
             .with_checkpoint(self.checkpoints.config())
@@ -351,6 +355,20 @@ impl Train {
         Ok(self.background_weights.clone())
     }
 
+    /// Returns the background jobs of the options, with the layer times of `tables`.
+    ///
+    /// # Errors
+    /// As [`Background::new`], and if there is another number of weights.
+    fn background_jobs(
+        &self,
+        dataset: &Dataset,
+        tables: &CostTables,
+        policy: &Policy,
+    ) -> anyhow::Result<Vec<Background>> {
+        let jobs = self.background.iter().zip(self.weights()?);
+        jobs.map(|job| Background::new(job, dataset, &self.costs, tables, policy)).collect()
+    }
+
     fn length(&self) -> Length {
         match self.iterations {
             Some(iterations) => Length::Iterations(iterations),
@@ -398,11 +416,9 @@ impl Train {
         progress.finish();
         if is_first() {
             for job in &report.background {
+                let name = if job.is_joint { &job.label } else { &job.network };
                 for (rank, error) in &job.errors {
-                    warn(format_args!(
-                        "the background job `{}` of rank {rank} stopped: {error}",
-                        job.network
-                    ));
+                    warn(format_args!("the background job `{name}` of rank {rank} stopped: {error}"));
                 }
             }
         }
@@ -485,6 +501,11 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
         None if background.len() > 1 => {
             print_message!("iteration, simulated                not with several background jobs");
         }
+        None if !background.iter().all(Background::is_copies) => {
+            print_message!(
+                "iteration, simulated                not with background jobs on some of the ranks"
+            );
+        }
         None => print_message!(
             "iteration, simulated                not known without layer times: give --profile or --device"
         ),
@@ -518,6 +539,12 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
     if let Some(order) = &report.image_order {
         print_message!("order of images                     {}", image_order_text(order));
     }
+}
+
+/// Returns whether the durations of all steps are known: with the simulation, or if it only lacks
+/// background jobs on some of the ranks.
+fn has_step_times(is_known: bool, match_plan: bool, background: &[Background]) -> bool {
+    is_known || (match_plan && !background.iter().all(Background::is_copies))
 }
 
 /// Returns the durations of the steps of all programs, for emulated GPUs.

@@ -6,7 +6,8 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{json, newest_checkpoint, refused, succeed};
+use crate::command::{command, json, newest_checkpoint, refused, succeed};
+use crate::comparison::random_plan;
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
 /// Links with which the plan uses both ranks, and each waits for the other.
@@ -138,4 +139,114 @@ fn the_job_of_larger_weight_gets_more_device_time() {
     );
     refused(path, &format!("{TRAIN} --ranks 2 {two} --background-weights 1,0"), "background-weights");
     refused(path, &format!("{TRAIN} --ranks 2 --background-weights 1"), "--background");
+}
+
+/// Writes `pipeline.json`: a plan on four ranks in which each layer is on another rank than the one
+/// before, so that all ranks wait most of the time.
+fn pipeline_plan(folder: &Path) {
+    let plan = "plan --model digits-cnn --device cpu-core --batch 32 --gpus 4 --mode dp --json";
+    let mut plan = json(folder, plan);
+    for (index, layer) in plan["layers"].as_array_mut().unwrap().iter_mut().enumerate() {
+        layer["ranks"] = serde_json::json!([index % 4]);
+        layer["gpus"] = 1.into();
+    }
+    std::fs::write(folder.join("pipeline.json"), plan.to_string()).unwrap();
+}
+
+/// Checks that jobs on some of four ranks learn what they learn alone, also after they resume.
+/// `launch` is the command before `train`, and `ranks` its option.
+fn jobs_on_some_ranks_learn(launch: &str, ranks: &str) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    random_plan(path, 3);
+    pipeline_plan(path);
+    let foreground = format!("{TRAIN} {ranks} --plan pipeline.json --policy naive");
+    let plain = foreground.replace(" --policy naive", "");
+    let without = numbers(&json(path, &format!("{launch} {plain} --iterations 60"))["losses"]);
+    let specs = ["digits-cnn:16@2", "digits-cnn:32@random3.json", "digits-cnn:8@1"];
+    let options = specs.map(|spec| format!("--background {spec}")).join(" ");
+    let kept = "--checkpoint run --checkpoint-every 15 --resume";
+    let mut first = [0; 3];
+    for until in [30, 60] {
+        let report = json(path, &format!("{launch} {foreground} {options} {kept} --iterations {until}"));
+        let begun = report["first_iteration"].as_u64().unwrap() as usize;
+        let losses = numbers(&report["losses"]);
+        let largest = losses.iter().zip(&without[begun..]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(largest <= if launch.is_empty() { 0.0 } else { 1e-4 }, "{largest}");
+        for (index, (size, batch)) in [(2, 16), (3, 32), (1, 8)].into_iter().enumerate() {
+            let job = &report["background"]["jobs"][index];
+            assert_eq!(job["name"], format!("digits-cnn:{batch}@{size}"));
+            assert_eq!(job["ranks"].as_array().unwrap().len(), size);
+            let found = numbers(&job["iteration_losses"]);
+            let done = first[index] + found.len();
+            assert_eq!(job["iterations"], serde_json::json!([done]));
+            let seed = index + 1;
+            let alone = format!(
+                "train --model digits-cnn --data digits --ranks 1 --batch {batch} --iterations {done} --seed \
+                 {seed} --json"
+            );
+            let alone = numbers(&json(path, &alone)["losses"]);
+            let pairs = alone[first[index]..].iter().zip(&found);
+            let largest = pairs.map(|(alone, beside)| (alone - beside).abs()).fold(0.0, f64::max);
+            println!("{}: {} iterations, {largest:.1e}", specs[index], found.len());
+            assert!(!found.is_empty() && largest <= 1e-4, "{alone:?} {found:?}");
+            first[index] = done;
+        }
+    }
+}
+
+#[test]
+fn jobs_on_some_ranks_learn_what_they_learn_alone() {
+    jobs_on_some_ranks_learn("", "--ranks 4");
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn jobs_on_some_processes_learn_what_they_learn_alone() {
+    if std::process::Command::new("mpirun").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no mpirun on the PATH");
+        return;
+    }
+    jobs_on_some_ranks_learn("launch --ranks 4 --", "");
+}
+
+#[test]
+fn jobs_on_ranks_that_do_not_exist_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    random_plan(path, 3);
+    let run = format!("{TRAIN} --ranks 2 --iterations 2 --background");
+    refused(path, &format!("{run} digits-cnn:8@3"), "needs 3 ranks, and the run has 2");
+    refused(path, &format!("{run} digits-cnn:32@random3.json"), "needs 3 ranks, and the run has 2");
+    refused(path, &format!("{run} digits-cnn:8@random3.json"), "32 samples a batch, not 8");
+    refused(path, &format!("{run} digits-cnn:1@2"), "2 ranks are more than the 1 samples");
+    let shown = command(path, &format!("{} digits-cnn:8@1", run.replace(" --json", ""))).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("digits-cnn:8@1") && shown.contains(", ranks 1"), "{shown}");
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn jobs_of_several_gpus_are_refused_and_a_job_of_one_gpu_learns() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --engine cuda --gpus 2 --emulate-gpus 2 --iterations 6 --background");
+    refused(path, &format!("{run} digits-cnn:8@2"), "needs collectives");
+    let report = json(path, &format!("{run} digits-cnn:8@1"));
+    let job = &report["background"]["jobs"][0];
+    let found = numbers(&job["iteration_losses"]);
+    let alone = format!(
+        "train --model digits-cnn --data digits --ranks 1 --batch 8 --iterations {} --seed 1 --json",
+        found.len()
+    );
+    let alone = numbers(&json(path, &alone)["losses"]);
+    assert_eq!(
+        (&job["ranks"], &job["iterations"]),
+        (&serde_json::json!([1]), &serde_json::json!([found.len()]))
+    );
+    assert!(!found.is_empty());
+    assert!(
+        alone.iter().zip(&found).all(|(alone, beside)| (alone - beside).abs() <= 1e-4),
+        "{alone:?} {found:?}"
+    );
 }
