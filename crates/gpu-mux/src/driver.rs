@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::{Device, Error, Finished, JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId};
+use crate::{
+    Device, Error, Finished, Grant, JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId,
+};
 
 /// Runs a foreground and background jobs on a [`Device`] as a [`Multiplexer`] decides.
 ///
@@ -164,6 +166,37 @@ impl<D: Device> Driver<D> {
     /// [`DriverError::Refused`] if it is the foreground.
     pub fn set_weight(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::SetWeight(job, weight))
+    }
+
+    /// Decides whether a collective of a distributed background job may start at `now`; see
+    /// [`Multiplexer::grant`].
+    pub fn grant(&mut self, now: Duration, takes: Duration, served: Duration) -> Grant {
+        self.mux.grant(now, takes, served)
+    }
+
+    /// Launches a collective of a distributed background job, which [`Gangs`](crate::Gangs) has
+    /// launched on all its ranks, at the device's time; see [`MuxEvent::Collective`].
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if it is of the foreground, `DriverError::Device` if the device
+    /// fails.
+    pub fn launch_collective(
+        &mut self,
+        tasklet: Tasklet,
+        work: D::Work,
+    ) -> Result<(), DriverError<D::Error>> {
+        self.tell(MuxEvent::Collective(tasklet))?;
+        self.device.launch(&tasklet, work).map_err(DriverError::Device)?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Reports that a communication of the foreground transfers; see [`MuxEvent::Transfers`].
+    ///
+    /// # Errors
+    /// None in practice: the multiplexer refuses only an event that is older than the last one.
+    pub fn transfers(&mut self, tasklet: TaskletId) -> Result<(), DriverError<D::Error>> {
+        self.tell(MuxEvent::Transfers(tasklet))
     }
 
     /// Returns the background jobs that ended because a launch failed, with the errors, in the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Tasklet, TaskletId};
+use crate::{GangId, Tasklet, TaskletId};
 
 /// Errors of this crate.
 ///
@@ -81,7 +81,27 @@ pub enum Error {
     /// [`Partners::External`](crate::Partners::External).
     #[error("{0} has no external partners: their times can be set for `Partners::External` only")]
     PartnersNotExternal(TaskletId),
+    /// A gang was to be added with no members, or with a rank given twice or that does not exist.
+    #[error("a gang of the ranks {members:?} of {ranks}: give each of its ranks once, at least one")]
+    BadGang {
+        /// Ranks that were given, ascending.
+        members: Vec<usize>,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// An event of a gang named a rank that is not expected to report it.
+    #[error("gang {} does not expect this event of {}", gang.0, rank_name(*rank))]
+    NotAMember {
+        /// Gang of the event.
+        gang: GangId,
+        /// Rank of the event; `None` for an event of the whole gang.
+        rank: Option<usize>,
+    },
     /// Nothing is in flight, and the policy launches none of the offered tasklets.
     #[error("nothing is in flight, and the policy launches none of the offered tasklets")]
     Stalled,
+}
+
+fn rank_name(rank: Option<usize>) -> String {
+    rank.map_or_else(|| "the whole gang".into(), |rank| format!("rank {rank}"))
 }

@@ -27,6 +27,9 @@ const MIN_SHARE: f64 = 1e-4;
 pub(crate) struct IdlePeriodRule {
     /// Expected length of the idle period that begins at each site.
     expected: SiteAverages,
+    /// Expected time from the start of the idle period at each site to the first transfer of the
+    /// foreground in it.
+    expected_quiet: SiteAverages,
     /// The current idle period. `None` while the foreground computes.
     open: Option<IdlePeriod>,
     budget: Budget,
@@ -40,6 +43,9 @@ struct IdlePeriod {
     site: Option<u32>,
     /// Expected end.
     ends: Option<Duration>,
+    /// Expected start of the first transfer of the foreground, if one is expected and none has
+    /// begun.
+    transfers: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,14 +72,21 @@ impl IdlePeriodRule {
     pub(crate) fn new(rules: &IdlePeriodFitting) -> Self {
         let weight = fraction(rules.weight);
         let expected = SiteAverages::new(weight, weight);
-        Self { expected, open: None, budget: Budget::new(rules), delay: None }
+        Self {
+            expected_quiet: expected.clone(),
+            expected,
+            open: None,
+            budget: Budget::new(rules),
+            delay: None,
+        }
     }
 
     /// Records the start of an idle period at `since`. `site` is the site of the last foreground
     /// tasklet, if it has one.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
         let ends = self.expected.get(site).map(|period| since.saturating_add(period));
-        self.open = Some(IdlePeriod { since, site, ends });
+        let transfers = self.expected_quiet.get(site).map(|quiet| since.saturating_add(quiet));
+        self.open = Some(IdlePeriod { since, site, ends, transfers });
     }
 
     /// Records the end of the current idle period at `now`, and learns its length.
@@ -81,6 +94,20 @@ impl IdlePeriodRule {
         if let Some(period) = self.open.take() {
             self.expected.learn(period.site, now.saturating_sub(period.since));
         }
+    }
+
+    /// Records that a communication of the foreground begins to transfer at `now`, and learns the
+    /// time from the start of the current idle period to its first transfer.
+    pub(crate) fn transfer_begins(&mut self, now: Duration) {
+        if let Some(period) = &mut self.open {
+            self.expected_quiet.learn(period.site, now.saturating_sub(period.since));
+            period.transfers = None;
+        }
+    }
+
+    /// Charges a delay of the foreground's communication to the budget.
+    pub(crate) fn charge(&mut self, delay: Duration) {
+        self.budget.charge(delay);
     }
 
     /// Records that the foreground computes again at `now` while `in_flight` background tasklets
@@ -125,7 +152,30 @@ impl IdlePeriodRule {
         takes: Duration,
         served: Duration,
     ) -> Admission {
-        let ends = self.open.and_then(|period| period.ends);
+        self.admit_before(self.open.and_then(|period| period.ends), now, starts, takes, served)
+    }
+
+    /// Decides at `now` whether a collective may be launched that runs for `takes`, and returns
+    /// the expected end of the time for it: the end of the idle period, or the start of the
+    /// foreground's next transfer. Otherwise as [`admit`](Self::admit).
+    pub(crate) fn admit_collective(
+        &mut self,
+        now: Duration,
+        takes: Duration,
+        served: Duration,
+    ) -> (Admission, Option<Duration>) {
+        let ends = self.open.and_then(|period| period.ends.into_iter().chain(period.transfers).min());
+        (self.admit_before(ends, now, now, takes, served), ends)
+    }
+
+    fn admit_before(
+        &mut self,
+        ends: Option<Duration>,
+        now: Duration,
+        starts: Duration,
+        takes: Duration,
+        served: Duration,
+    ) -> Admission {
         // The foreground may return at any moment while it is late by less than `takes`. After that
         // its return is not predictable.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);

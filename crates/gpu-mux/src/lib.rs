@@ -8,6 +8,7 @@
 //!   returns [`MuxCommand`]s.
 //! - **Drivers**: [`CpuDriver`] on a thread, for [`PolledJob`]s; [`Driver`] on an asynchronous
 //!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
+//! - **Several devices**: [`Gangs`] launches the collectives of distributed background jobs.
 //! - **NVIDIA GPUs** (feature `cuda`): `cuda::CudaDevice` is a [`Device`].
 //! - **Results**: [`Usage`].
 
@@ -20,6 +21,7 @@ mod device;
 mod driver;
 mod error;
 mod feedback;
+mod gang;
 mod host;
 mod idle;
 mod idle_periods;
@@ -28,6 +30,7 @@ mod job;
 mod json;
 mod launch_order;
 mod multiplexer;
+mod mux_event;
 mod pieces;
 mod policy;
 mod presets;
@@ -44,10 +47,12 @@ pub use cpu::{BackgroundJob, Control, CpuDriver, JobOutcome, share};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};
 pub use error::Error;
+pub use gang::{GangEvent, GangId, GangOutcome, Gangs};
 pub use host::{Host, RunOutcome};
 pub use idle::Idle;
 pub use job::{JobFn, JobState, PolledJob, Upcoming, job_fn};
-pub use multiplexer::{Multiplexer, MuxCommand, MuxEvent};
+pub use multiplexer::Multiplexer;
+pub use mux_event::{Grant, MuxCommand, MuxEvent};
 pub use pieces::{Piece, pieces};
 pub use policy::{Ahead, BesideCommunication, Feedback, IdlePeriodFitting, Merging, Policy, TaskletFeedback};
 pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};

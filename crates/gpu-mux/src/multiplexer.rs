@@ -1,63 +1,18 @@
-//! The multiplexer, and the events and commands that it exchanges with its driver. To *withhold*
+//! The multiplexer. To *withhold*
 //! background is not to launch it. A tasklet is *in flight* from its launch until it is reported as
 //! finished. An *idle period* is a period in which the foreground does not compute.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::background::Background;
 use crate::background_decision::BackgroundDecision;
 use crate::feedback::Slowdown;
-use crate::idle_periods::IdlePeriodRule;
+use crate::idle_periods::{Admission, IdlePeriodRule};
 use crate::launch_order::LaunchOrder;
 use crate::policy::{Ahead, BesideCommunication, Merging};
 use crate::queue::Queue;
 use crate::tasklet_feedback::TaskletFeedbackRule;
-use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
-
-/// Event that a driver reports to the [`Multiplexer`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MuxEvent {
-    /// A tasklet may be launched: every tasklet it depends on has finished, has been launched on a
-    /// device that keeps launch order, or is the one named by [`after`](Tasklet::after).
-    Ready(Tasklet),
-    /// A tasklet that was launched has finished.
-    Finished {
-        /// Identifier of the finished tasklet.
-        tasklet: TaskletId,
-        /// Time for which the tasklet occupied its lane.
-        took: Duration,
-    },
-    /// Time has passed without another event. The response to [`MuxCommand::WakeAt`].
-    Tick,
-    /// Pauses a background job: its tasklets in flight finish, and no further tasklet is launched.
-    Pause(JobId),
-    /// Resumes a background job. The job gets no compensation for the time it was paused.
-    Resume(JobId),
-    /// Drains a background job: waiting tasklets are still launched, and new ones are refused.
-    Drain(JobId),
-    /// Marks a background job as failed: waiting tasklets are dropped, tasklets in flight no longer
-    /// count (whether or not they are reported as finished), and new ones are refused.
-    Failed(JobId),
-    /// Like [`Failed`](Self::Failed), and also removes the job, so that its id can be reused.
-    /// Tasklets that were in flight must not be reported as finished afterwards.
-    Forget(JobId),
-    /// Sets the weight of a background job. Jobs share the background's time in proportion to their
-    /// weights; the default is 1.
-    SetWeight(JobId, NonZeroU32),
-}
-
-/// Command that the [`Multiplexer`] gives to its driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MuxCommand {
-    /// Launch this tasklet now.
-    Launch(TaskletId),
-    /// Send [`MuxEvent::Tick`] at this time, measured from the driver's epoch. Any other event
-    /// cancels the request; the multiplexer repeats it if it is still needed. A tick may be early
-    /// or late.
-    WakeAt(Duration),
-}
+use crate::{Error, Grant, JobId, Lane, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId};
 
 /// The scheduling policy of one device, as a state machine without a clock, a thread or a device.
 ///
@@ -117,6 +72,10 @@ pub struct Multiplexer {
     last_compute: (Duration, Option<u32>),
     /// Number of foreground communication tasklets in flight that withhold the background.
     withholding: usize,
+    /// Foreground communication that transfers.
+    transferring: Vec<TaskletId>,
+    /// Collectives of distributed background jobs in flight, each with its expected end.
+    collectives: Vec<(TaskletId, Duration)>,
     /// Wake-up requested from the driver since the last event.
     wake: Option<Duration>,
     over_limit: u64,
@@ -141,6 +100,8 @@ impl Multiplexer {
             computing: false,
             last_compute: (Duration::ZERO, None),
             withholding: 0,
+            transferring: Vec::new(),
+            collectives: Vec::new(),
             wake: None,
             over_limit: 0,
         }
@@ -174,12 +135,22 @@ impl Multiplexer {
             MuxEvent::Finished { tasklet, took } if tasklet.job.is_foreground() => {
                 self.foreground_finished(now, tasklet, took)?;
             }
+            MuxEvent::Finished { tasklet, .. } if self.collective(tasklet).is_some() => {
+                self.collectives.retain(|(id, _)| *id != tasklet);
+                self.background_ended(now, 1);
+            }
             MuxEvent::Finished { tasklet, took } => {
                 if self.background.finish(now, tasklet, took, !self.computing)? {
                     self.over_limit +=
                         u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
                     self.background_ended(now, 1);
                 }
+            }
+            MuxEvent::Transfers(tasklet) => self.transfer_begins(now, tasklet),
+            MuxEvent::Collective(tasklet) => {
+                background(tasklet.id.job, "a collective of a gang")?;
+                let ends = now.saturating_add(tasklet.estimate.unwrap_or_default());
+                self.collectives.push((tasklet.id, ends));
             }
             MuxEvent::Tick => {}
             MuxEvent::Pause(job) => self.background.pause(background(job, "a pause")?),
@@ -190,11 +161,11 @@ impl Multiplexer {
             }
             MuxEvent::Failed(job) => {
                 let lost = self.background.fail(background(job, "a failure")?, now);
-                self.background_ended(now, lost);
+                self.background_lost(now, job, lost);
             }
             MuxEvent::Forget(job) => {
                 let lost = self.background.forget_job(background(job, "a failure")?, now);
-                self.background_ended(now, lost);
+                self.background_lost(now, job, lost);
             }
         }
         self.now = now;
@@ -224,6 +195,38 @@ impl Multiplexer {
             self.wake = Some(until);
             MuxCommand::WakeAt(until)
         })
+    }
+
+    /// Decides as of `now` whether a collective of a distributed background job that takes `takes`
+    /// may start: while the foreground neither computes nor transfers, no rule withholds the
+    /// background, and the collective is expected to end before the foreground computes or
+    /// transfers again. As for other background, it may end later if the budget of
+    /// [`Policy::idle_periods`] covers the delay. `served` is the last time at which a collective
+    /// of the job was launched. The answer holds until the next event.
+    pub fn grant(&mut self, now: Duration, takes: Duration, served: Duration) -> Grant {
+        let computes = self.foreground.computes() && !self.policy.background_beside_compute;
+        let is_withheld = computes
+            || self.foreground_may_launch()
+            || self.withholding > 0
+            || !self.transferring.is_empty()
+            || self.current_tasklet_withholds();
+        if is_withheld {
+            return Grant::NotBefore(None);
+        }
+        if let Some(until) = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(now)) {
+            return Grant::NotBefore(Some(until));
+        }
+        let Some(idle_periods) = self.idle_periods.as_mut().filter(|_| !self.computing) else {
+            return Grant::Until(None);
+        };
+        match idle_periods.admit_collective(now, takes, served) {
+            (Admission::NotBefore(until), _) => Grant::NotBefore(until),
+            (Admission::Now { overrun }, _) if !overrun.is_zero() => Grant::Until(Some(now)),
+            (Admission::Now { .. }, Some(ends)) if now < ends => {
+                Grant::Until(Some(ends.saturating_sub(takes).max(now)))
+            }
+            (Admission::Now { .. }, _) => Grant::Until(None),
+        }
     }
 
     /// Returns the number of background tasklets so far that took longer than
@@ -273,7 +276,10 @@ impl Multiplexer {
                     idle_periods.foreground_finished(now, finished.estimate, took);
                 }
             }
-            Lane::Communication => self.withholding -= usize::from(self.withholds(&finished)),
+            Lane::Communication => {
+                self.withholding -= usize::from(self.withholds(&finished));
+                self.transferring.retain(|transferring| *transferring != id);
+            }
         }
         self.computes_from(now);
         Ok(())
@@ -301,7 +307,8 @@ impl Multiplexer {
             self.computing = true;
             self.idle_period_ends(now);
             if let Some(idle_periods) = &mut self.idle_periods {
-                idle_periods.foreground_computes(now, self.background.in_flight());
+                let in_flight = self.background.in_flight() + self.collectives.len();
+                idle_periods.foreground_computes(now, in_flight);
             }
         }
     }
@@ -316,6 +323,30 @@ impl Multiplexer {
         if let Some(idle_periods) = &mut self.idle_periods {
             idle_periods.end(now);
         }
+    }
+
+    fn collective(&self, id: TaskletId) -> Option<Duration> {
+        self.collectives.iter().find(|(collective, _)| *collective == id).map(|(_, ends)| *ends)
+    }
+
+    /// Records that a communication of the foreground transfers from `now` on. Collectives of the
+    /// background that are still in flight share its links, so it is delayed by at most their rest.
+    fn transfer_begins(&mut self, now: Duration, tasklet: TaskletId) {
+        self.transferring.push(tasklet);
+        let rest = self.collectives.iter().map(|(_, ends)| ends.saturating_sub(now)).max();
+        if let Some(idle_periods) = self.idle_periods.as_mut().filter(|_| !self.computing) {
+            idle_periods.transfer_begins(now);
+        }
+        if let (Some(idle_periods), Some(rest)) = (&mut self.idle_periods, rest) {
+            idle_periods.charge(rest);
+        }
+    }
+
+    /// Records that a job has failed with this number of tasklets in flight, besides collectives.
+    fn background_lost(&mut self, now: Duration, job: JobId, tasklets: usize) {
+        let before = self.collectives.len();
+        self.collectives.retain(|(collective, _)| collective.job != job);
+        self.background_ended(now, tasklets + before - self.collectives.len());
     }
 
     fn background_ended(&mut self, now: Duration, tasklets: usize) {

@@ -7,6 +7,8 @@
 mod allocations;
 mod cpu;
 mod cuda;
+mod gang_programs;
+mod gang_rule;
 mod host;
 mod laws;
 mod multiplexer;
