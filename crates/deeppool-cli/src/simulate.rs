@@ -2,20 +2,26 @@
 
 use std::path::PathBuf;
 
+use anyhow::{Context, bail};
 use clap::Args;
+use collectives::LinkModel;
 use command_line::numbers::within;
 use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{ExecutionPlan, MAX_GPUS};
 use deeppool::program::{LowerOptions, RankProgram};
 use deeppool::simulate::{
-    BackgroundCosts, SimulateOptions, Simulation, SimulationReport, contended, undisturbed, workload,
+    BackgroundCosts, BackgroundJobReport, DistributedBackground, SimulateOptions, Simulation,
+    SimulationReport, background_ranks, contended, simulate_plan, undisturbed, workload,
 };
+use layer_profile::ProfileTable;
 use serde_json::json;
 
-use super::background_spec::BackgroundSpec;
+use super::background_spec::{BackgroundGpus, BackgroundSpec};
 use super::cluster_jobs::simulate_jobs;
-use super::costs::{CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path};
+use super::costs::{
+    CostArgs, CostTables, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
+};
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::{warn, warn_of_unused_gpus};
@@ -29,6 +35,7 @@ use super::rank_times::rank_times;
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8
+  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background resnet-50:64@4,vgg16:8
   deeppool simulate --model vgg16 --plan plan.json --trace timeline.json
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --policy naive \
   --contention
@@ -59,9 +66,12 @@ pub(crate) struct Simulate {
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
-    /// Background job on every GPU, such as vgg16:8
-    #[arg(long, value_name = "MODEL:BATCH")]
-    background: Option<BackgroundSpec>,
+    /// Background jobs, separated by commas: a copy on every GPU, such as vgg16:8, a data-parallel
+    /// job with a global batch on some GPUs, such as resnet-50:64@4, or one by a plan, such as
+    /// resnet-50:64@plan.json. A job on some GPUs gets those that the foreground leaves idle the
+    /// longest
+    #[arg(long, value_name = "MODEL:BATCH[@GPUS],...", value_delimiter = ',')]
+    background: Vec<BackgroundSpec>,
     /// Policy of sharing GPUs: naive, priority, ungated, artifact, deeppool, feedback or default,
     /// or a step of the ladder of `experiments qos`, such as "+ gap fitting"
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -114,8 +124,19 @@ const OPTIONS_OF_ONE_JOB: [&str; 20] = [
 
 /// Prints a warning if the background job has no room on some GPUs beside the foreground.
 fn warn_of_room(plan: &LoweredPlan<'_>, options: &SimulateOptions) -> anyhow::Result<()> {
-    let Some(background) = &options.background else { return Ok(()) };
     let program = plan.training().for_simulation()?;
+    for (job, has_room) in options.distributed.iter().zip(options.have_room(program)) {
+        if !has_room {
+            warn(format_args!(
+                "the background job {}:{} on {} GPUs does not run: one of them has too little memory beside \
+                 the plan: give it a smaller batch or more GPUs, or make the plan with less --memory",
+                job.name(),
+                job.batch(),
+                job.ranks().len(),
+            ));
+        }
+    }
+    let Some(background) = &options.background else { return Ok(()) };
     let lacks_room = |rank: &&RankProgram| options.background_beside(rank.total_bytes()).is_none();
     let without: usize =
         program.ranks.iter().filter(lacks_room).map(|rank| rank.represented_ranks.len()).sum();
@@ -129,6 +150,28 @@ fn warn_of_room(plan: &LoweredPlan<'_>, options: &SimulateOptions) -> anyhow::Re
         ));
     }
     Ok(())
+}
+
+/// Prints the results of a background job on some GPUs.
+fn show_job(job: &BackgroundJobReport) {
+    let name = format!("{}:{} on {} GPUs", job.model, job.batch, job.ranks.len());
+    let progress = match (job.runs, job.windows_met) {
+        (false, _) => "does not run, for lack of memory".into(),
+        (true, Some(false)) => "no window of all its GPUs was long enough for its collectives".into(),
+        (true, _) => format!(
+            "{}, {:.0}% of its speed alone",
+            rate(job.samples_per_s),
+            100.0 * job.samples_per_s / job.samples_per_s_alone
+        ),
+    };
+    print_message!("background {name:<24} {progress}");
+    if let Some(used) = job.used_share_of_windows.filter(|_| job.runs) {
+        print_message!(
+            "  all its GPUs are idle             {:.1}% of the time, of which {:.1}% are used",
+            100.0 * job.window_share,
+            100.0 * used
+        );
+    }
 }
 
 impl Simulate {
@@ -154,7 +197,7 @@ impl Simulate {
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let numerics = (LowerOptions::default().optimizer, self.costs.precision());
-        let background = self.background(&tables.profile, &tables.link)?;
+        let background = self.copies(&tables.profile, &tables.link)?;
         let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes()?;
         let room_bytes = background
             .as_ref()
@@ -175,8 +218,14 @@ impl Simulate {
             .with_policy(policy)
             .with_device(if self.contention { contended() } else { undisturbed() })
             .with_timeline(self.trace.is_some());
+        let distributed = self.distributed((&job, &plan), &tables, &options)?;
+        let options = options.with_distributed(distributed);
         warn_of_room(&plan, &options)?;
-        if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
+        if let (Some(path), Some(rank)) = (&self.workload, self.rank) {
+            let background = options
+                .background
+                .as_ref()
+                .context("--workload needs a background job on every GPU, such as --background vgg16:8")?;
             let workload = workload(plan.training().for_simulation()?, job.costs(), rank, background)?;
             command_line::files::write(path, workload.to_json() + "\n")?;
         }
@@ -188,16 +237,70 @@ impl Simulate {
         self.show(&job, &plan, options.background.as_ref(), &result, &report)
     }
 
-    fn background(
-        &self,
-        foreground: &layer_profile::ProfileTable,
-        link: &collectives::LinkModel,
-    ) -> anyhow::Result<Option<BackgroundCosts>> {
-        let Some(job) = &self.background else { return Ok(None) };
-        job.check_on_each_gpu("simulate")?;
+    /// Returns the costs of the job of which every GPU runs a copy.
+    ///
+    /// # Errors
+    /// If there are several such jobs, or a file cannot be read.
+    fn copies(&self, foreground: &ProfileTable, link: &LinkModel) -> anyhow::Result<Option<BackgroundCosts>> {
+        let mut copies = self.background.iter().filter(|job| job.gpus == BackgroundGpus::Each);
+        let Some(job) = copies.next() else { return Ok(None) };
+        if let Some(second) = copies.next() {
+            bail!(
+                "`{job}` and `{second}` would both run on every GPU: give one of them, and others with their \
+                 GPUs, such as {second}@1"
+            );
+        }
         let network = job.network()?;
         let profile = self.costs.background(job, &network, foreground)?;
         Ok(Some(BackgroundCosts::new(&Costs::new(&network, &profile, link), job.batch)?))
+    }
+
+    /// Returns the jobs that run on some of the plan's GPUs, in the order of the options.
+    ///
+    /// # Errors
+    /// If a job has more GPUs than the plan, a file cannot be read, or layer times are missing.
+    fn distributed(
+        &self,
+        (job, plan): (&Job<'_>, &LoweredPlan<'_>),
+        tables: &CostTables,
+        options: &SimulateOptions,
+    ) -> anyhow::Result<Vec<DistributedBackground>> {
+        let mut specs: Vec<(&BackgroundSpec, Option<ExecutionPlan>, usize)> = Vec::new();
+        for spec in &self.background {
+            let (own_plan, gpus) = match &spec.gpus {
+                BackgroundGpus::Each => continue,
+                BackgroundGpus::Count(count) => (None, *count),
+                BackgroundGpus::Plan(path) => {
+                    let own_plan = inputs::plan(path)?;
+                    let gpus = own_plan.gpus;
+                    (Some(own_plan), gpus)
+                }
+            };
+            if gpus > plan.gpus {
+                bail!("the background job `{spec}` has {gpus} GPUs, more than the {} of the plan", plan.gpus);
+            }
+            specs.push((spec, own_plan, gpus));
+        }
+        if specs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let alone = simulate_plan(job, plan, &options.clone().without_background())?;
+        let sizes: Vec<usize> = specs.iter().map(|(.., gpus)| *gpus).collect();
+        let placed = specs.into_iter().zip(background_ranks(&alone, &sizes));
+        let distributed = placed.map(|((spec, own_plan, _), ranks)| {
+            let network = spec.network()?;
+            let profile = self.costs.background(spec, &network, &tables.profile)?;
+            let costs = Costs::new(&network, &profile, &tables.link);
+            let Some(own_plan) = own_plan else {
+                return Ok(DistributedBackground::data_parallel(&costs, spec.batch, &ranks)?);
+            };
+            if own_plan.batch != spec.batch {
+                bail!("the plan of `{spec}` is for {} samples a batch, not {}", own_plan.batch, spec.batch);
+            }
+            let own_job = Job::of_plan(costs, &own_plan, LowerOptions::default().optimizer)?;
+            Ok(DistributedBackground::by_plan(&own_job, &own_plan, &ranks)?)
+        });
+        distributed.collect()
     }
 
     fn show(
@@ -238,6 +341,9 @@ impl Simulate {
                 "memory of the background job        {} on each GPU",
                 byte_size(background.memory_bytes())
             );
+        }
+        if !self.background.is_empty() {
+            report.background_jobs.iter().for_each(show_job);
             print_message!("background                          {}", rate(result.background_samples_per_s));
             print_message!(
                 "foreground slowdown                 {:.3} (collocated / alone)",
@@ -267,10 +373,10 @@ impl Simulate {
             ("time of all GPUs idle               ", activity.idle, background.idle),
         ] {
             let share = 100.0 * time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
-            if self.background.is_some() {
-                print_message!("{what}{share:.1}%, background {}", rate(samples_per_s));
-            } else {
+            if self.background.is_empty() {
                 print_message!("{what}{share:.1}%");
+            } else {
+                print_message!("{what}{share:.1}%, background {}", rate(samples_per_s));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Timelines of simulated and measured iterations. A timeline has three lanes per rank: compute,
-//! communication and background.
+//! Timelines of simulated and measured iterations. A timeline has lanes for each rank: compute,
+//! communication, background and, with a background job on several ranks, its communication.
 
 use std::time::Duration;
 
@@ -64,11 +64,16 @@ pub enum TimelineWork {
         /// ran.
         layers: Vec<String>,
     },
+    /// A collective, or a piece of one, of a background job on several ranks.
+    BackgroundCommunication {
+        /// Name of the network of the background job.
+        job: String,
+    },
 }
 
 impl TimelineWork {
-    /// Returns the name of the lane: `compute`, `communication` or `background`. A rank runs at
-    /// most one event at a time on each.
+    /// Returns the name of the lane: `compute`, `communication`, `background` or `background
+    /// communication`. A rank runs at most one event at a time on each.
     #[must_use]
     pub fn lane(&self) -> &'static str {
         LANES[self.place()]
@@ -79,6 +84,7 @@ impl TimelineWork {
             Self::Compute => 0,
             Self::Communication { .. } => 1,
             Self::Background { .. } => 2,
+            Self::BackgroundCommunication { .. } => 3,
         }
     }
 
@@ -87,12 +93,15 @@ impl TimelineWork {
             Self::Compute => json!({}),
             Self::Communication { bytes, ranks } => json!({"bytes": bytes, "ranks": ranks}),
             Self::Background { job, layers } => json!({"job": job, "layers": layers}),
+            Self::BackgroundCommunication { job } => json!({"job": job}),
         }
     }
 }
 
 /// The lanes in the order in which a viewer shows them.
-const LANES: [&str; 3] = ["compute", "communication", "background"];
+const LANES: [&str; 4] = ["compute", "communication", "background", "background communication"];
+/// Number of lanes that are shown even without events.
+const ALWAYS_SHOWN: usize = 3;
 
 impl Timeline {
     /// Creates a timeline from events that are already sorted as [`Self::events`] describes.
@@ -125,6 +134,7 @@ impl Timeline {
         let processes = ranks.last().map_or(0, |last| last + 1);
         let pid = |rank: usize| rank + 1;
         let tid = |rank: usize, lane: usize| pid(rank) + lane * processes;
+        let lanes = events().map(|event| event.work.place() + 1).fold(ALWAYS_SHOWN, usize::max);
         let origin = match self.origin {
             Origin::Simulated => "simulated",
             Origin::Measured => "measured",
@@ -132,7 +142,8 @@ impl Timeline {
         let names = ranks.iter().flat_map(|&rank| {
             let process = json!({"ph": "M", "pid": pid(rank), "name": "process_name",
                 "args": {"name": format!("rank {rank} ({origin})")}});
-            let lanes = LANES.iter().enumerate().map(move |(lane, name)| {
+            let shown = LANES.iter().take(lanes).enumerate();
+            let lanes = shown.map(move |(lane, name)| {
                 json!({"ph": "M", "pid": pid(rank), "tid": tid(rank, lane), "name": "thread_name",
                     "args": {"name": name}})
             });

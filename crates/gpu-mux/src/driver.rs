@@ -170,8 +170,8 @@ impl<D: Device> Driver<D> {
 
     /// Decides whether a collective of a distributed background job may start at `now`; see
     /// [`Multiplexer::grant`].
-    pub fn grant(&mut self, now: Duration, takes: Duration, served: Duration) -> Grant {
-        self.mux.grant(now, takes, served)
+    pub fn grant(&mut self, now: Duration, takes: Duration) -> Grant {
+        self.mux.grant(now, takes)
     }
 
     /// Launches a collective of a distributed background job, which [`Gangs`](crate::Gangs) has

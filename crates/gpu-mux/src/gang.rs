@@ -33,6 +33,13 @@ pub enum GangEvent {
         /// Latest start of the collective; `None` if no end of the idle period is predicted.
         until: Option<Duration>,
     },
+    /// A member's grant ends, because its multiplexer has decided otherwise.
+    Refuse {
+        /// Gang of the collective.
+        gang: GangId,
+        /// Rank of the member.
+        rank: usize,
+    },
     /// All grants of a rank end, because its foreground computes. The foreground does not wait for
     /// a reply.
     Withdraw {
@@ -180,6 +187,10 @@ impl Gangs {
                 let member = &mut self.by_id[gang.0].members[place];
                 // Without an arrival, the collective has been launched before the grant came.
                 member.grant = member.arrived.then_some(until.unwrap_or(Duration::MAX));
+            }
+            GangEvent::Refuse { gang, rank } => {
+                let place = self.member(gang, rank, |_| true)?;
+                self.by_id[gang.0].members[place].grant = None;
             }
             GangEvent::Withdraw { rank } => {
                 for gang in &mut self.by_id {

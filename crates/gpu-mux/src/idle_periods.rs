@@ -27,9 +27,8 @@ const MIN_SHARE: f64 = 1e-4;
 pub(crate) struct IdlePeriodRule {
     /// Expected length of the idle period that begins at each site.
     expected: SiteAverages,
-    /// Expected time from the start of the idle period at each site to the first transfer of the
-    /// foreground in it.
-    expected_quiet: SiteAverages,
+    /// Quiet periods, in which collectives of distributed background jobs run.
+    quiet: QuietPeriods,
     /// The current idle period. `None` while the foreground computes.
     open: Option<IdlePeriod>,
     budget: Budget,
@@ -43,9 +42,6 @@ struct IdlePeriod {
     site: Option<u32>,
     /// Expected end.
     ends: Option<Duration>,
-    /// Expected start of the first transfer of the foreground, if one is expected and none has
-    /// begun.
-    transfers: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,21 +68,14 @@ impl IdlePeriodRule {
     pub(crate) fn new(rules: &IdlePeriodFitting) -> Self {
         let weight = fraction(rules.weight);
         let expected = SiteAverages::new(weight, weight);
-        Self {
-            expected_quiet: expected.clone(),
-            expected,
-            open: None,
-            budget: Budget::new(rules),
-            delay: None,
-        }
+        Self { quiet: QuietPeriods::default(), expected, open: None, budget: Budget::new(rules), delay: None }
     }
 
     /// Records the start of an idle period at `since`. `site` is the site of the last foreground
     /// tasklet, if it has one.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
         let ends = self.expected.get(site).map(|period| since.saturating_add(period));
-        let transfers = self.expected_quiet.get(site).map(|quiet| since.saturating_add(quiet));
-        self.open = Some(IdlePeriod { since, site, ends, transfers });
+        self.open = Some(IdlePeriod { since, site, ends });
     }
 
     /// Records the end of the current idle period at `now`, and learns its length.
@@ -96,13 +85,9 @@ impl IdlePeriodRule {
         }
     }
 
-    /// Records that a communication of the foreground begins to transfer at `now`, and learns the
-    /// time from the start of the current idle period to its first transfer.
-    pub(crate) fn transfer_begins(&mut self, now: Duration) {
-        if let Some(period) = &mut self.open {
-            self.expected_quiet.learn(period.site, now.saturating_sub(period.since));
-            period.transfers = None;
-        }
+    /// Returns the quiet periods, to record when they begin and end.
+    pub(crate) fn quiet(&mut self) -> &mut QuietPeriods {
+        &mut self.quiet
     }
 
     /// Charges a delay of the foreground's communication to the budget.
@@ -152,30 +137,7 @@ impl IdlePeriodRule {
         takes: Duration,
         served: Duration,
     ) -> Admission {
-        self.admit_before(self.open.and_then(|period| period.ends), now, starts, takes, served)
-    }
-
-    /// Decides at `now` whether a collective may be launched that runs for `takes`, and returns
-    /// the expected end of the time for it: the end of the idle period, or the start of the
-    /// foreground's next transfer. Otherwise as [`admit`](Self::admit).
-    pub(crate) fn admit_collective(
-        &mut self,
-        now: Duration,
-        takes: Duration,
-        served: Duration,
-    ) -> (Admission, Option<Duration>) {
-        let ends = self.open.and_then(|period| period.ends.into_iter().chain(period.transfers).min());
-        (self.admit_before(ends, now, now, takes, served), ends)
-    }
-
-    fn admit_before(
-        &mut self,
-        ends: Option<Duration>,
-        now: Duration,
-        starts: Duration,
-        takes: Duration,
-        served: Duration,
-    ) -> Admission {
+        let ends = self.open.and_then(|period| period.ends);
         // The foreground may return at any moment while it is late by less than `takes`. After that
         // its return is not predictable.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
@@ -207,6 +169,70 @@ impl IdlePeriodRule {
         let first = [Some(again), given_up, long_away].into_iter().flatten().min();
         let first = first.filter(|&first| first < Duration::MAX);
         Admission::NotBefore(first.map(|first| first.max(now.saturating_add(MIN_RECHECK))))
+    }
+
+    /// Decides at `now` whether a collective that takes `takes` may be launched in the current
+    /// quiet period. Returns the latest start, [`Duration::MAX`] if there is none, or the time before
+    /// which to decide again.
+    ///
+    /// Unlike [`admit`](Self::admit), it does not spend the budget: a collective delays the
+    /// foreground on all its ranks. Without a prediction, or after the predicted end, the period
+    /// has to last until the budget that accrued in it covers the collective and the debt.
+    pub(crate) fn admit_collective(&mut self, now: Duration, takes: Duration) -> Result<Duration, Duration> {
+        let shortfall = self.budget.shortfall(now, Duration::ZERO);
+        let Some((since, ends)) = self.quiet.open() else { return Ok(Duration::MAX) };
+        let debt = self.budget.debt().min(MAX_DEBT);
+        let long_away = since.saturating_add(self.budget.time_to_accrue(takes.saturating_add(debt)));
+        if now >= long_away {
+            return Ok(Duration::MAX);
+        }
+        let latest = ends.and_then(|ends| ends.checked_sub(takes)).filter(|&latest| now <= latest);
+        match latest {
+            Some(latest) if shortfall <= 0.0 => Ok(latest),
+            Some(latest) => {
+                let covered = now.saturating_add(self.budget.time_to_cover(shortfall));
+                Err(if covered <= latest { covered.max(now.saturating_add(MIN_RECHECK)) } else { long_away })
+            }
+            None => Err(long_away),
+        }
+    }
+}
+
+/// Fraction by which a longer quiet period changes the expectation; a shorter one replaces it.
+const QUIET_RISE: f64 = 0.2;
+
+/// Periods in which the foreground neither computes nor transfers. Their length is learned by the
+/// site of the foreground's tasklet whose end begins them. The expectation is cautious: it follows
+/// shorter periods at once.
+#[derive(Debug, Clone)]
+pub(crate) struct QuietPeriods {
+    expected: SiteAverages,
+    open: Option<(Duration, Option<u32>)>,
+}
+
+impl Default for QuietPeriods {
+    fn default() -> Self {
+        Self { expected: SiteAverages::new(1.0, QUIET_RISE), open: None }
+    }
+}
+
+impl QuietPeriods {
+    /// Records the start of a quiet period at `since`, after a tasklet at `site`.
+    pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
+        self.open = Some((since, site));
+    }
+
+    /// Records the end of the quiet period at `now`, if there is one, and learns its length.
+    pub(crate) fn end(&mut self, now: Duration) {
+        if let Some((since, site)) = self.open.take() {
+            self.expected.learn(site, now.saturating_sub(since));
+        }
+    }
+
+    /// Returns the start and the expected end of the current quiet period.
+    fn open(&self) -> Option<(Duration, Option<Duration>)> {
+        let (since, site) = self.open?;
+        Some((since, self.expected.get(site).map(|length| since.saturating_add(length))))
     }
 }
 

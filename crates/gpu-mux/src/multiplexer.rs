@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::background::Background;
 use crate::background_decision::BackgroundDecision;
 use crate::feedback::Slowdown;
-use crate::idle_periods::{Admission, IdlePeriodRule};
+use crate::idle_periods::IdlePeriodRule;
 use crate::launch_order::LaunchOrder;
 use crate::policy::{Ahead, BesideCommunication, Merging};
 use crate::queue::Queue;
@@ -183,6 +183,9 @@ impl Multiplexer {
             self.computing = false;
             let (since, site) = self.last_compute;
             self.idle_period_begins(since, site);
+            if self.transferring.is_empty() {
+                self.quiet_period_begins(since, site);
+            }
         }
         let until = match self.decide_background()? {
             BackgroundDecision::Launch(place) => {
@@ -200,10 +203,9 @@ impl Multiplexer {
     /// Decides as of `now` whether a collective of a distributed background job that takes `takes`
     /// may start: while the foreground neither computes nor transfers, no rule withholds the
     /// background, and the collective is expected to end before the foreground computes or
-    /// transfers again. As for other background, it may end later if the budget of
-    /// [`Policy::idle_periods`] covers the delay. `served` is the last time at which a collective
-    /// of the job was launched. The answer holds until the next event.
-    pub fn grant(&mut self, now: Duration, takes: Duration, served: Duration) -> Grant {
+    /// transfers again. The expectation is learned as that of [`Policy::idle_periods`], but a
+    /// collective is not launched at the cost of the budget. The answer holds until the next event.
+    pub fn grant(&mut self, now: Duration, takes: Duration) -> Grant {
         let computes = self.foreground.computes() && !self.policy.background_beside_compute;
         let is_withheld = computes
             || self.foreground_may_launch()
@@ -219,13 +221,10 @@ impl Multiplexer {
         let Some(idle_periods) = self.idle_periods.as_mut().filter(|_| !self.computing) else {
             return Grant::Until(None);
         };
-        match idle_periods.admit_collective(now, takes, served) {
-            (Admission::NotBefore(until), _) => Grant::NotBefore(until),
-            (Admission::Now { overrun }, _) if !overrun.is_zero() => Grant::Until(Some(now)),
-            (Admission::Now { .. }, Some(ends)) if now < ends => {
-                Grant::Until(Some(ends.saturating_sub(takes).max(now)))
-            }
-            (Admission::Now { .. }, _) => Grant::Until(None),
+        match idle_periods.admit_collective(now, takes) {
+            Ok(Duration::MAX) => Grant::Until(None),
+            Ok(latest) => Grant::Until(Some(latest)),
+            Err(again) => Grant::NotBefore(Some(again)),
         }
     }
 
@@ -278,7 +277,11 @@ impl Multiplexer {
             }
             Lane::Communication => {
                 self.withholding -= usize::from(self.withholds(&finished));
+                let transferred = self.transferring.len();
                 self.transferring.retain(|transferring| *transferring != id);
+                if transferred > 0 && self.transferring.is_empty() && !self.computing {
+                    self.quiet_period_begins(now, finished.site);
+                }
             }
         }
         self.computes_from(now);
@@ -307,6 +310,7 @@ impl Multiplexer {
             self.computing = true;
             self.idle_period_ends(now);
             if let Some(idle_periods) = &mut self.idle_periods {
+                idle_periods.quiet().end(now);
                 let in_flight = self.background.in_flight() + self.collectives.len();
                 idle_periods.foreground_computes(now, in_flight);
             }
@@ -316,6 +320,12 @@ impl Multiplexer {
     fn idle_period_begins(&mut self, since: Duration, site: Option<u32>) {
         if let Some(idle_periods) = &mut self.idle_periods {
             idle_periods.begin(since, site);
+        }
+    }
+
+    fn quiet_period_begins(&mut self, since: Duration, site: Option<u32>) {
+        if let Some(idle_periods) = &mut self.idle_periods {
+            idle_periods.quiet().begin(since, site);
         }
     }
 
@@ -334,8 +344,8 @@ impl Multiplexer {
     fn transfer_begins(&mut self, now: Duration, tasklet: TaskletId) {
         self.transferring.push(tasklet);
         let rest = self.collectives.iter().map(|(_, ends)| ends.saturating_sub(now)).max();
-        if let Some(idle_periods) = self.idle_periods.as_mut().filter(|_| !self.computing) {
-            idle_periods.transfer_begins(now);
+        if let Some(idle_periods) = &mut self.idle_periods {
+            idle_periods.quiet().end(now);
         }
         if let (Some(idle_periods), Some(rest)) = (&mut self.idle_periods, rest) {
             idle_periods.charge(rest);

@@ -190,6 +190,26 @@ impl Placement {
         Self::first_ranks(network, 1, &vec![1; network.computing_layers().len()])
     }
 
+    /// Returns the same placement with rank i moved to the i-th of `ranks`.
+    ///
+    /// # Errors
+    /// [`Error::Placement`] if there are fewer ranks than [`world`](Self::world), or one is given
+    /// twice.
+    pub(crate) fn on_ranks(mut self, ranks: &[usize]) -> Result<Self, Error> {
+        let mut sorted = ranks.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != ranks.len() || ranks.len() < self.world {
+            let world = self.world;
+            return Err(Error::Placement(format!("it needs {world} different ranks, got {ranks:?}")));
+        }
+        for rank in self.ranks.iter_mut().flatten() {
+            *rank = ranks[*rank];
+        }
+        self.world = sorted.last().map_or(0, |last| last + 1);
+        Ok(self)
+    }
+
     /// Number of ranks, idle ones included.
     #[must_use]
     pub fn world(&self) -> usize {

@@ -35,13 +35,12 @@ pub(super) fn times_of_shared_machine(
     costs: &Costs<'_>,
     options: &SimulateOptions,
 ) -> Result<ProgramTimes, Error> {
-    let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
-    let alone = alone.unlimited_if_alone();
+    let alone = options.clone().without_background().with_iterations(2).unlimited_if_alone();
     for _ in 0..ROUNDS {
         let classes = RankClass::of_ranks(program, costs, &times)?;
         let mut simulated = SimulatedRanks::new(program, &classes, &alone)?;
         simulated.run(alone.warm_up(), alone.iterations())?;
-        let (busy, beside) = (Busy::new(program, &simulated), options.background.is_some());
+        let (busy, beside) = (Busy::new(program, &simulated), options.has_background());
         let ranks = program.ranks.iter().enumerate();
         let steps = ranks.map(|(index, rank)| busy.step_times(index, rank, costs, beside));
         let steps = steps.collect::<Result<_, _>>()?;

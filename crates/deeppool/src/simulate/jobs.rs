@@ -4,13 +4,15 @@
 //! the other ranks of the collective.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gpu_mux::{
-    BackgroundHost, Device, Driver, DriverError, Exchange, Finished, ForegroundHost, Host, Occupancy,
+    BackgroundHost, Device, Driver, DriverError, Exchange, Finished, ForegroundHost, Host, JobId, Occupancy,
     Tasklet, TaskletId, VirtualDevice, VirtualWork,
 };
 
+use super::member::{Arrival, Member, MemberWork};
 use super::steps::RankClass;
 use super::{BackgroundCosts, SimulateOptions};
 use crate::Error;
@@ -59,6 +61,10 @@ pub(super) struct RankJobs<'a> {
     class: &'a RankClass<'a>,
     foreground: ForegroundHost<'a>,
     background: Option<BackgroundHost>,
+    /// The rank's parts of distributed background jobs.
+    members: Vec<Member>,
+    /// Distributed background jobs whose collectives have ended on the rank, until reported.
+    ended_collectives: Vec<usize>,
     /// Number of foreground steps, of all iterations, that were not handed to the driver yet.
     to_offer: u64,
     iterations: u32,
@@ -86,6 +92,9 @@ pub(super) struct RankJobs<'a> {
     background_spans: Option<Vec<(Span, Range<usize>)>>,
     /// Intervals of all steps of all iterations, by step of the iteration, if they are kept.
     step_log: Option<Vec<(usize, Span)>>,
+    /// The same for distributed background jobs: interval, job, label, and whether it is a
+    /// collective.
+    member_spans: Vec<(Span, usize, String, bool)>,
 }
 
 impl<'a> RankJobs<'a> {
@@ -93,6 +102,12 @@ impl<'a> RankJobs<'a> {
     pub(super) fn new(class: &'a RankClass<'a>, options: &'a SimulateOptions) -> Self {
         let (policy, parameters) = (&options.policy, &options.device);
         let background = |job: &'a BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
+        // The foreground alone has classes with members too, but no background jobs.
+        let member_of = |&(job, member): &(usize, usize)| {
+            let of_job = options.distributed.get(job)?;
+            let work = MemberWork::new(of_job, &of_job.classes[member], policy, parameters);
+            Some(Member::new(job, Arc::new(work)))
+        };
         let iteration = &class.steps.iteration;
         let count = iteration.steps.len();
         let iterations = options.iterations();
@@ -100,6 +115,8 @@ impl<'a> RankJobs<'a> {
             class,
             foreground: ForegroundHost::new(iteration, policy, parameters).with_external_partners(),
             background: options.background_beside(class.memory_bytes()).map(background),
+            members: class.members.iter().filter_map(member_of).collect(),
+            ended_collectives: Vec::new(),
             to_offer: u64::from(iterations) * count as u64,
             iterations,
             warm_up: options.warm_up(),
@@ -113,6 +130,43 @@ impl<'a> RankJobs<'a> {
             exchanges: Vec::new(),
             background_spans: options.timeline.then(Vec::new),
             step_log: None,
+            member_spans: Vec::new(),
+        }
+    }
+
+    /// Returns the rank's part of a distributed background job, by the job's index; `None` if the
+    /// rank is no member.
+    pub(super) fn member_mut(&mut self, job: usize) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.job == job)
+    }
+
+    /// Returns the distributed background jobs whose collectives have ended on the rank since the
+    /// last call.
+    pub(super) fn ended_collectives(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.ended_collectives)
+    }
+
+    /// Returns the collectives of distributed background jobs at which the rank has arrived since
+    /// the last call, with the index of the job.
+    pub(super) fn arrivals(&mut self) -> Vec<(usize, Arrival)> {
+        let arrive = |member: &mut Member| Some((member.job, member.arrive()?));
+        self.members.iter_mut().filter_map(arrive).collect()
+    }
+
+    /// Returns the samples of a distributed background job that the rank has trained on.
+    pub(super) fn samples_of(&self, job: usize) -> f64 {
+        self.members.iter().find(|member| member.job == job).map_or(0.0, Member::samples)
+    }
+
+    /// Records the end of a tasklet of a distributed background job.
+    fn finish_member(&mut self, tasklet: TaskletId, span: Span) {
+        let Some(member) = self.members.iter_mut().find(|member| member.owns(tasklet)) else { return };
+        let (label, is_collective) = member.finish(tasklet);
+        if is_collective {
+            self.ended_collectives.push(member.job);
+        }
+        if self.background_spans.is_some() {
+            self.member_spans.push((span, member.job, label, is_collective));
         }
     }
 
@@ -184,7 +238,8 @@ impl<'a> RankJobs<'a> {
     }
 
     fn current_progress(&self, driver: &Driver<VirtualDevice>) -> RankProgress {
-        let background_samples = self.background.as_ref().map_or(0.0, BackgroundHost::samples);
+        let copy = self.background.as_ref().map_or(0.0, BackgroundHost::samples);
+        let background_samples = copy + self.members.iter().map(Member::samples).sum::<f64>();
         RankProgress { occupancy: *driver.device().occupancy(), background_samples }
     }
 
@@ -271,12 +326,13 @@ impl<'a> RankJobs<'a> {
     pub(super) fn timelines(
         &self,
         program: &Program,
-        background: Option<&BackgroundCosts>,
+        options: &SimulateOptions,
         origin: Duration,
     ) -> impl Iterator<Item = (usize, Vec<TimelineEvent>)> {
         self.class.programs.iter().flat_map(move |rank_program| {
-            let events = self.timeline(program, rank_program, background, origin);
-            rank_program.represented_ranks.iter().map(move |&rank| {
+            let events = self.timeline(program, rank_program, options, origin);
+            let ranks = rank_program.represented_ranks.iter();
+            ranks.filter(|rank| self.class.represented_ranks.contains(rank)).map(move |&rank| {
                 let of_rank = events.iter().cloned().map(|event| TimelineEvent { rank, ..event });
                 (rank, of_rank.collect())
             })
@@ -287,7 +343,7 @@ impl<'a> RankJobs<'a> {
         &self,
         program: &Program,
         of_rank: &RankProgram,
-        background: Option<&BackgroundCosts>,
+        options: &SimulateOptions,
         origin: Duration,
     ) -> Vec<TimelineEvent> {
         let event = |work, step, label, span: Span| {
@@ -314,7 +370,7 @@ impl<'a> RankJobs<'a> {
                 };
                 event(work, Some(StepId(index)), step.label.clone(), span)
             });
-        let background = background.into_iter().flat_map(|job| {
+        let background = options.background.iter().flat_map(|job| {
             self.background_spans.iter().flatten().map(|(span, range)| {
                 let label = match &job.iteration().steps[range.clone()] {
                     [] => String::new(),
@@ -326,7 +382,17 @@ impl<'a> RankJobs<'a> {
                 event(TimelineWork::Background { job: job.name().into(), layers }, None, label, *span)
             })
         });
-        steps.chain(background).collect()
+        let members = self.member_spans.iter().map(|(span, job, label, is_collective)| {
+            let job = options.distributed[*job].name().into();
+            let work = if *is_collective {
+                TimelineWork::BackgroundCommunication { job }
+            } else {
+                let layer = label.split_once(' ').map(|(_, layer)| layer.into());
+                TimelineWork::Background { job, layers: layer.into_iter().collect() }
+            };
+            event(work, None, label.clone(), *span)
+        });
+        steps.chain(background).chain(members).collect()
     }
 }
 
@@ -339,7 +405,8 @@ impl Host<VirtualDevice> for RankJobs<'_> {
             self.to_offer -= 1;
             return foreground;
         }
-        self.background.as_mut().and_then(BackgroundHost::offer)
+        let background = self.background.as_mut().and_then(BackgroundHost::offer);
+        background.or_else(|| self.members.iter_mut().find_map(Member::offer))
     }
 
     fn finish(&mut self, finished: Finished, driver: &mut Driver<VirtualDevice>) -> Result<(), Error> {
@@ -348,6 +415,11 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         let computed = &mut self.computed[usize::from(!of_foreground)];
         // The host may observe one end late and the next one in time.
         let span = Span { start: now.saturating_sub(finished.took).max(*computed), end: now };
+        if !of_foreground && finished.tasklet.job != JobId::BACKGROUND {
+            let own = Span { start: now.saturating_sub(finished.took), end: now };
+            self.finish_member(finished.tasklet, own);
+            return Ok(());
+        }
         if !of_foreground {
             *computed = now;
             if let Some(background) = &mut self.background {
@@ -377,6 +449,7 @@ impl Host<VirtualDevice> for RankJobs<'_> {
             if self.foreground.iterations_ended() < u64::from(self.iterations) {
                 self.begin = now;
                 self.background_spans.iter_mut().for_each(Vec::clear);
+                self.member_spans.clear();
             }
         }
         Ok(())

@@ -10,7 +10,11 @@
 mod background;
 mod cluster;
 mod contention;
+mod distributed;
+mod gang_windows;
+mod job_rates;
 mod jobs;
+mod member;
 mod plan;
 mod rank;
 mod report;
@@ -30,8 +34,10 @@ pub use cluster::{
     ClusterJob, ClusterJobSpec, ClusterJobsFile, ClusterOptions, ClusterSimulation, ClusterTimeline,
     GpuPlacement, JobGpus, JobMode, LevelUse, SharedJob, place_jobs, simulate_cluster,
 };
+pub use distributed::{DistributedBackground, background_ranks};
+pub use job_rates::JobRates;
 pub use plan::simulate_plan;
-pub use report::{BackgroundByActivity, RankIteration, RankTime, SimulationReport};
+pub use report::{BackgroundByActivity, BackgroundJobReport, RankIteration, RankTime, SimulationReport};
 pub use result::{BackgroundRates, SimulatedActivity, Simulation};
 pub use workload::workload;
 
@@ -53,6 +59,9 @@ pub struct SimulateOptions {
     pub iterations: usize,
     /// Background job of which every rank runs its own copy; `None` for the foreground alone.
     pub background: Option<BackgroundCosts>,
+    /// Background jobs on several ranks each, beside the copies of `background`. All members of a
+    /// job need room for it beside the foreground and the copy.
+    pub distributed: Vec<DistributedBackground>,
     /// Memory of every rank's device, in bytes: the background job runs on the ranks where the
     /// rest of it beside the foreground is large enough. `None` for no limit.
     pub memory_limit_bytes: Option<u64>,
@@ -71,6 +80,7 @@ impl Default for SimulateOptions {
         Self {
             iterations: 20,
             background: None,
+            distributed: Vec::new(),
             memory_limit_bytes: None,
             policy: Policy::default(),
             device: undisturbed(),
@@ -92,6 +102,24 @@ impl SimulateOptions {
         Self { background, ..self }
     }
 
+    /// Sets the background jobs on several ranks each.
+    #[must_use]
+    pub fn with_distributed(self, distributed: Vec<DistributedBackground>) -> Self {
+        Self { distributed, ..self }
+    }
+
+    /// Removes all background jobs, and the recording of the timeline.
+    #[must_use]
+    pub fn without_background(self) -> Self {
+        Self { background: None, distributed: Vec::new(), timeline: false, ..self }
+    }
+
+    /// Whether there are background jobs.
+    #[must_use]
+    pub fn has_background(&self) -> bool {
+        self.background.is_some() || !self.distributed.is_empty()
+    }
+
     /// Sets the memory of every rank's device, in bytes.
     #[must_use]
     pub fn with_memory_limit(self, memory_limit_bytes: Option<u64>) -> Self {
@@ -107,6 +135,30 @@ impl SimulateOptions {
             self.memory_limit_bytes.is_none_or(|limit| both <= limit)
         };
         self.background.as_ref().filter(fits)
+    }
+
+    /// Returns whether each distributed background job runs beside a foreground `program`: whether
+    /// all its members have room for it beside the foreground, the copy, and the jobs before it.
+    #[must_use]
+    pub fn have_room(&self, program: &Program) -> Vec<bool> {
+        let mut held: Vec<u64> = vec![0; program.world()];
+        for rank in &program.ranks {
+            let foreground = rank.total_bytes();
+            let copy = self.background_beside(foreground).map_or(0, BackgroundCosts::memory_bytes);
+            rank.represented_ranks.iter().for_each(|&rank| held[rank] = foreground.saturating_add(copy));
+        }
+        let has_room = |job: &DistributedBackground| {
+            let with_job = |rank: usize| held.get(rank)?.checked_add(job.memory_bytes(rank));
+            let fits = |&rank: &usize| {
+                with_job(rank).is_some_and(|bytes| self.memory_limit_bytes.is_none_or(|limit| bytes <= limit))
+            };
+            let fits = job.ranks().iter().all(fits);
+            if fits {
+                job.ranks().iter().for_each(|&rank| held[rank] += job.memory_bytes(rank));
+            }
+            fits
+        };
+        self.distributed.iter().map(has_room).collect()
     }
 
     /// Sets the policy by which foreground and background share a rank's device.
@@ -144,7 +196,7 @@ impl SimulateOptions {
     /// Lets the host launch ahead without limit if there is no background: a collective then starts
     /// as soon as its dependencies are done, whatever was launched before it.
     fn unlimited_if_alone(mut self) -> Self {
-        if self.background.is_none() {
+        if !self.has_background() {
             self.policy.foreground_ahead = NonZeroUsize::MAX;
         }
         self
@@ -200,12 +252,14 @@ pub fn contended() -> DeviceParameters {
 /// Runs a program repeatedly in virtual time, with the durations of its steps from `costs`.
 ///
 /// Each rank's two lanes run their steps in the program's order, each step after its dependencies,
-/// on a [virtual device](gpu_mux::VirtualDevice). The foreground shares it with the background by
-/// the policy, as a [`Driver`](gpu_mux::Driver) does on a GPU. A collective starts when its last
-/// rank has arrived, takes the time of the link model, or longer on a contended device, and ends
-/// for all ranks together. A rank starts its next iteration when all its steps have finished,
-/// independently of other ranks. Ranks that run the same steps for the same times are simulated
-/// once.
+/// on a [virtual device](gpu_mux::VirtualDevice). The collectives of background jobs on several
+/// ranks run in [gang windows](gpu_mux::Gangs); a collective of the foreground that begins beside
+/// one on the same rank waits for its end, which is at most the policy's bound on pieces. The
+/// foreground shares it with the background by the policy, as a [`Driver`](gpu_mux::Driver) does on
+/// a GPU. A collective starts when its last rank has arrived, takes the time of the link model, or
+/// longer on a contended device, and ends for all ranks together. A rank starts its next iteration
+/// when all its steps have finished, independently of other ranks. Ranks that run the same steps
+/// for the same times are simulated once.
 ///
 /// If the profile has [times of several ranks](layer_profile::ProfileTable::contended), the ranks
 /// are cores of one machine: a step takes the time of the number of ranks that compute or transfer
@@ -241,7 +295,8 @@ fn run_alone(
 ) -> Result<Simulation, Error> {
     let mut simulated = SimulatedRanks::new(program, classes, options)?;
     let window = simulated.run(options.warm_up(), options.iterations())?;
-    Ok(Simulation::new(program, options, &simulated.ranks, window))
+    let jobs = simulated.background_jobs(&window);
+    Ok(Simulation::new(program, options, &simulated.ranks, window, jobs))
 }
 
 /// Returns the classes of a program's ranks whose steps take these times, and the options of its
@@ -266,12 +321,16 @@ fn prepare<'a>(
         let times = times_of_shared_machine(times, program, costs, options)?;
         classes = RankClass::of_ranks(program, costs, &times)?;
     }
-    if let Some(background) = &options.background {
+    classes = RankClass::with_members(classes, &options.distributed, &options.have_room(program));
+    if options.has_background() {
         let alone;
         (classes, alone) = with_partner_waits(program, classes, options)?;
         let iterations = u64::from(options.iterations());
-        check_virtual_time(alone, iterations, Some(background.iteration()), classes.len())
-            .map_err(implausible)?;
+        let members = options.distributed.iter().flat_map(|job| &job.classes);
+        let jobs = options.background.iter().map(BackgroundCosts::iteration);
+        for background in jobs.chain(members.map(|class| &class.iteration)) {
+            check_virtual_time(alone, iterations, Some(background), classes.len()).map_err(implausible)?;
+        }
     }
     Ok((classes, options.clone().unlimited_if_alone()))
 }
@@ -294,8 +353,7 @@ fn with_partner_waits<'a>(
     options: &SimulateOptions,
 ) -> Result<(Vec<RankClass<'a>>, Duration), Error> {
     // The second iteration is representative of the later ones.
-    let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
-    let alone = alone.unlimited_if_alone();
+    let alone = options.clone().without_background().with_iterations(2).unlimited_if_alone();
     let mut simulated = SimulatedRanks::new(program, &classes, &alone)?;
     let window = simulated.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =

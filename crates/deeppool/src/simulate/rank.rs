@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use gpu_mux::{Device, Driver, Exchange, RunOutcome, TaskletId, VirtualDevice};
+use gpu_mux::{Device, Driver, Exchange, ForegroundState, Grant, RunOutcome, TaskletId, VirtualDevice};
 
 use super::SimulateOptions;
 use super::jobs::{RankJobs, RankProgress};
@@ -55,7 +55,7 @@ impl<'a> Rank<'a> {
 
     /// Returns the numbers of the ranks that it represents: all ranks of its class.
     pub(super) fn represented_ranks(&self) -> impl Iterator<Item = usize> {
-        self.class.programs.iter().flat_map(|program| &program.represented_ranks).copied()
+        self.class.represented_ranks.iter().copied()
     }
 
     /// Returns whether it runs this program of the simulated program.
@@ -87,7 +87,8 @@ impl<'a> Rank<'a> {
     }
 
     /// Begins the transfer of a collective at which all ranks have arrived. `tasklet` is this
-    /// rank's part of it. The last of the rank's partners arrived at `others_arrived`.
+    /// rank's part of it. The last of the rank's partners arrived at `others_arrived`. The transfer
+    /// waits until `links_free`, if that is later.
     ///
     /// # Errors
     /// [`Error::Mux`] if the tasklet is not on the device.
@@ -95,10 +96,38 @@ impl<'a> Rank<'a> {
         &mut self,
         tasklet: TaskletId,
         others_arrived: Duration,
+        links_free: Duration,
     ) -> Result<(), Error> {
+        self.driver.transfers(tasklet)?;
         let device = self.driver.device_mut();
-        self.jobs.begin_collective(tasklet, device.now(), others_arrived);
-        Ok(device.partners_arrive(tasklet, device.now())?)
+        let begins = device.now().max(links_free);
+        self.jobs.begin_collective(tasklet, begins, others_arrived);
+        Ok(device.partners_arrive(tasklet, begins)?)
+    }
+
+    /// Returns whether the foreground is idle on the device, and whether background is on it.
+    pub(super) fn activity(&self) -> (bool, bool) {
+        let device = self.driver.device();
+        let is_idle = matches!(device.foreground_state(), ForegroundState::Waiting | ForegroundState::Idle);
+        (is_idle, device.runs_background())
+    }
+
+    /// Decides at `now` whether a collective of a distributed background job may start; see
+    /// [`Driver::grant`].
+    pub(super) fn grant(&mut self, now: Duration, takes: Duration) -> Grant {
+        self.driver.grant(now, takes)
+    }
+
+    /// Launches a piece that takes `takes`, of the collective of a distributed background job at
+    /// which the rank has arrived, at the device's time.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if the device refuses it.
+    pub(super) fn launch_collective(&mut self, job: usize, takes: Duration) -> Result<(), Error> {
+        if let Some((tasklet, work)) = self.jobs.member_mut(job).and_then(|member| member.launch(takes)) {
+            self.driver.launch_collective(tasklet, work)?;
+        }
+        Ok(())
     }
 
     /// Ends a collective whose transfers have ended on all ranks. `tasklet` is this rank's part of

@@ -6,7 +6,7 @@ use std::time::Duration;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
-use super::{SimulateOptions, SimulatedActivity, Simulation, simulate_plan};
+use super::{DistributedBackground, JobRates, SimulateOptions, SimulatedActivity, Simulation, simulate_plan};
 use crate::Error;
 use crate::costs::micros;
 use crate::job::{Job, LoweredPlan, single_gpu_us};
@@ -59,6 +59,9 @@ pub struct SimulationReport {
     pub foreground_samples_per_s: f64,
     /// Background samples per second, of all GPUs; 0 without a background job.
     pub background_samples_per_s: f64,
+    /// Results of each background job on several GPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub background_jobs: Vec<BackgroundJobReport>,
     /// Background samples per second by activity of the foreground.
     pub background_samples_per_s_while: BackgroundByActivity,
     /// Iteration time with the background job divided by the iteration time without it; 1 without a
@@ -71,6 +74,58 @@ pub struct SimulationReport {
     /// Fraction (0 to 1) of the foreground's idle time in which the background is on the device;
     /// `None` without a background job or without idle time.
     pub background_share_of_idle: Option<f64>,
+}
+
+/// Results of a background job on several GPUs. A *window* is an interval in which the foreground
+/// is idle on all of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct BackgroundJobReport {
+    /// Name of the network.
+    pub model: String,
+    /// Number of samples of the job's global batch.
+    pub batch: usize,
+    /// Ranks of its GPUs, ascending.
+    pub ranks: Vec<usize>,
+    /// Whether the job runs: whether all its GPUs have memory for it beside the foreground.
+    pub runs: bool,
+    /// Whether a collective of the job was launched in the measured iterations; `None` if it has
+    /// none. Without it, no window was long enough, and the job does not progress.
+    pub windows_met: Option<bool>,
+    /// Samples per second.
+    pub samples_per_s: f64,
+    /// Samples per second on GPUs without a foreground.
+    pub samples_per_s_alone: f64,
+    /// Windows per second.
+    pub windows_per_s: f64,
+    /// Fraction (0 to 1) of the time in windows.
+    pub window_share: f64,
+    /// Fraction (0 to 1) of the windows' time in which a background job is on the device, as a mean
+    /// over the job's GPUs; `None` without windows.
+    pub used_share_of_windows: Option<f64>,
+    /// Number of launched collectives, or pieces of them, in the measured iterations.
+    pub collectives: u64,
+    /// Mean time for which all GPUs of a collective waited for a window.
+    pub mean_wait_us: Option<f64>,
+}
+
+impl BackgroundJobReport {
+    fn new(job: &DistributedBackground, runs: bool, rates: &JobRates) -> Self {
+        Self {
+            model: job.name().into(),
+            batch: job.batch(),
+            ranks: job.ranks().to_vec(),
+            runs,
+            windows_met: (runs && job.has_collectives()).then_some(rates.collectives > 0),
+            samples_per_s: rates.samples_per_s,
+            samples_per_s_alone: job.samples_per_s_alone(),
+            windows_per_s: rates.windows_per_s,
+            window_share: rates.window_share,
+            used_share_of_windows: rates.used_share,
+            collectives: rates.collectives,
+            mean_wait_us: rates.mean_wait.map(micros),
+        }
+    }
 }
 
 /// Mean times of the foreground on a rank in an iteration. The three add up to the iteration time.
@@ -129,14 +184,17 @@ impl SimulationReport {
         options: &SimulateOptions,
     ) -> Result<(Self, Simulation), Error> {
         let result = simulate_plan(job, plan, options)?;
-        let alone = match &options.background {
-            Some(_) => {
-                let alone = options.clone().with_background(None).with_timeline(false);
-                simulate_plan(job, plan, &alone)?.iteration
-            }
-            None => result.iteration,
+        let alone = if options.has_background() {
+            simulate_plan(job, plan, &options.clone().without_background())?.iteration
+        } else {
+            result.iteration
         };
-        Ok((Self::of_result(job, plan, &result, alone)?, result))
+        let have_room = options.have_room(plan.training().for_simulation()?);
+        let jobs = options.distributed.iter().zip(have_room).zip(&result.distributed);
+        let jobs = jobs.map(|((job, runs), rates)| BackgroundJobReport::new(job, runs, rates));
+        let mut report = Self::of_result(job, plan, &result, alone)?;
+        report.background_jobs = jobs.collect();
+        Ok((report, result))
     }
 
     /// Returns the report of a simulation of a plan of a job. `alone` is the iteration time without
@@ -174,6 +232,7 @@ impl SimulationReport {
             by_rank: by_rank(job, plan, result)?,
             foreground_samples_per_s: result.foreground_samples_per_s,
             background_samples_per_s: result.background_samples_per_s,
+            background_jobs: Vec::new(),
             background_samples_per_s_while: BackgroundByActivity {
                 computing: background.computing,
                 communicating: background.communicating,

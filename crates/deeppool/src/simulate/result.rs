@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gpu_mux::{ForegroundState, Occupancy};
 
+use super::JobRates;
 use super::SimulateOptions;
 use super::jobs::RankProgress;
 use super::rank::Rank;
@@ -57,6 +58,9 @@ pub struct Simulation {
     /// [only communicates](SimulatedActivity::communicating) in which the background is on the
     /// device. `None` without a background job, or without such time.
     pub background_share_of_communicating: Option<f64>,
+    /// Results of each distributed background job, in the order of
+    /// [`SimulateOptions::distributed`].
+    pub distributed: Vec<JobRates>,
     /// Timeline of the last run of the program on all ranks; `None` if it was not requested.
     pub timeline: Option<Timeline>,
 }
@@ -123,6 +127,7 @@ impl Simulation {
         options: &SimulateOptions,
         classes: &[Rank<'_>],
         window: Window,
+        distributed: Vec<JobRates>,
     ) -> Self {
         let elapsed = window.end.saturating_sub(window.start);
         let of_program = u32::try_from(program.iterations).unwrap_or(u32::MAX).max(1);
@@ -139,8 +144,7 @@ impl Simulation {
         let foreground = totals.part(totals.time(&[ForegroundState::Computing]));
         let share = |states: &[ForegroundState]| {
             let time = totals.time(states).as_secs_f64();
-            (options.background.is_some() && time > 0.0)
-                .then(|| totals.background(states).as_secs_f64() / time)
+            (options.has_background() && time > 0.0).then(|| totals.background(states).as_secs_f64() / time)
         };
         Self {
             iteration,
@@ -169,6 +173,7 @@ impl Simulation {
             background_share_of_idle: share(&IDLE),
             background_share_of_computing: share(&[ForegroundState::Computing]),
             background_share_of_communicating: share(&[ForegroundState::Transferring]),
+            distributed,
             timeline: options.timeline.then(|| timeline(program, options, classes)),
         }
     }
@@ -243,8 +248,7 @@ impl Totals {
 
 fn timeline(program: &Program, options: &SimulateOptions, classes: &[Rank<'_>]) -> Timeline {
     let origin = classes.iter().map(|class| class.jobs.begin()).min().unwrap_or_default();
-    let background = options.background.as_ref();
-    let events = by_rank(classes.iter().flat_map(|class| class.jobs.timelines(program, background, origin)));
+    let events = by_rank(classes.iter().flat_map(|class| class.jobs.timelines(program, options, origin)));
     Timeline::new(Origin::Simulated, events.into_iter().flatten().collect())
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 use gpu_mux::{Awaits, Exchange};
 
 use super::SimulateOptions;
+use super::gang_windows::{GangWindows, JobProgress};
+use super::job_rates::JobRates;
 use super::jobs::Span;
 use super::rank::Rank;
 use super::steps::RankClass;
@@ -27,6 +29,10 @@ pub(super) struct SimulatedRanks<'a> {
     collectives: Vec<CollectiveState>,
     /// Arrivals at collectives, and ends of their transfers, that were not processed yet.
     exchanges: VecDeque<(usize, CollectiveId, Exchange)>,
+    /// The collectives and windows of distributed background jobs.
+    gangs: GangWindows,
+    /// Their progress at the end of the warm-up and at the end.
+    job_progress: Vec<Vec<JobProgress>>,
     /// Whether an iteration depends only on the times at which the ranks begin it.
     is_memoryless: bool,
     /// Collectives that have begun to transfer, with the times, if links decide when they end:
@@ -76,7 +82,9 @@ impl<'a> SimulatedRanks<'a> {
             ranks,
             collectives: vec![CollectiveState::default(); program.collectives.len()],
             exchanges: VecDeque::new(),
-            is_memoryless: options.background.is_none()
+            gangs: GangWindows::new(&options.distributed, classes)?,
+            job_progress: Vec::new(),
+            is_memoryless: !options.has_background()
                 && options.device == options.device.without_overheads()
                 && !options.timeline,
             begun: None,
@@ -99,7 +107,10 @@ impl<'a> SimulatedRanks<'a> {
         self.begin_iterations()?;
         let start = self.run_to(warm_up)?;
         self.ranks.iter_mut().for_each(Rank::end_warm_up);
+        let at_start = self.gangs.progress(&self.ranks, start);
         let end = self.run_to(iterations)?;
+        let at_end = self.gangs.progress(&self.ranks, end);
+        self.job_progress = vec![at_start, at_end];
         Ok(Window { start, end, iterations: iterations - warm_up })
     }
 
@@ -111,13 +122,14 @@ impl<'a> SimulatedRanks<'a> {
         for rank in 0..self.ranks.len() {
             self.advance(rank, Duration::ZERO)?;
         }
-        self.run_collectives()
+        self.run_collectives()?;
+        self.run_gangs(Duration::ZERO)
     }
 
     /// Returns the time of the next event of any rank, unless a transfer on shared links ends
     /// before.
     pub(super) fn next_event(&self) -> Option<Duration> {
-        self.next.iter().flatten().min().copied()
+        self.next.iter().flatten().copied().chain(self.gangs.wake()).min()
     }
 
     /// Processes the next event.
@@ -126,9 +138,14 @@ impl<'a> SimulatedRanks<'a> {
     /// [`Error::Mux`] if there is none.
     pub(super) fn process_next_event(&mut self) -> Result<(), Error> {
         let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
+        let wake = self.gangs.wake().filter(|&wake| next.is_none_or(|(next, _)| wake < next));
+        if let Some(wake) = wake {
+            return self.run_gangs(wake);
+        }
         let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
         self.advance(rank, now)?;
-        self.run_collectives()
+        self.run_collectives()?;
+        self.run_gangs(now)
     }
 
     /// Returns whether all ranks have ended the given number of iterations.
@@ -199,6 +216,31 @@ impl<'a> SimulatedRanks<'a> {
         Ok(end)
     }
 
+    /// Launches the collectives of distributed background jobs that all members have granted at
+    /// `now`.
+    fn run_gangs(&mut self, now: Duration) -> Result<(), Error> {
+        while !self.gangs.is_empty() {
+            let mut with_work = Vec::new();
+            self.gangs.decide(&mut self.ranks, now, &mut with_work)?;
+            if with_work.is_empty() {
+                break;
+            }
+            for rank in with_work {
+                self.advance(rank, now)?;
+            }
+            self.run_collectives()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the progress of each distributed background job in the measured interval, after
+    /// [`run`](Self::run), which returns that interval.
+    pub(super) fn background_jobs(&self, window: &Window) -> Vec<JobRates> {
+        let [start, end] = &self.job_progress[..] else { return Vec::new() };
+        let elapsed = window.end.saturating_sub(window.start);
+        start.iter().zip(end).map(|(start, end)| JobRates::new(start, end, elapsed)).collect()
+    }
+
     /// Returns the interval of each step of a rank's program in the last iteration, and the
     /// duration of that iteration. `program` is one of the simulated program.
     pub(super) fn last_iteration(&self, program: &RankProgram) -> (Vec<Span>, Duration) {
@@ -219,6 +261,7 @@ impl<'a> SimulatedRanks<'a> {
     fn advance(&mut self, rank: usize, now: Duration) -> Result<(), Error> {
         self.ranks[rank].advance(now, &mut self.exchanges)?;
         self.next[rank] = self.ranks[rank].next_event();
+        self.gangs.changed(rank, &self.ranks[rank], now);
         Ok(())
     }
 
@@ -255,10 +298,12 @@ impl<'a> SimulatedRanks<'a> {
         if arrived.last().is_some_and(|&(rank, _)| self.ranks[rank].ranks() > 1) {
             before = now;
         }
+        let links_free = arrived.iter().map(|&(rank, _)| self.gangs.links_free(rank)).max();
+        let links_free = links_free.unwrap_or_default();
         for (place, &(rank, exchange)) in arrived.iter().enumerate() {
-            let is_last = place + 1 == arrived.len();
+            let others = if place + 1 == arrived.len() { before } else { now };
             self.advance(rank, now)?;
-            self.ranks[rank].begin_collective(exchange.tasklet, if is_last { before } else { now })?;
+            self.ranks[rank].begin_collective(exchange.tasklet, others, links_free)?;
             self.next[rank] = self.ranks[rank].next_event();
         }
         let state = &mut self.collectives[collective.0];

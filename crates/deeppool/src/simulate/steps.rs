@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::{Communication, Iteration, Kernel, StepWork, WorkloadStep};
 
+use super::DistributedBackground;
 use super::times::ProgramTimes;
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
@@ -32,6 +33,11 @@ pub(super) struct RankClass<'a> {
     pub(super) programs: Vec<&'a RankProgram>,
     /// Number of ranks of the class.
     pub(super) ranks: usize,
+    /// The numbers of the ranks.
+    pub(super) represented_ranks: Vec<usize>,
+    /// For each distributed background job that the ranks are members of, its index and the class
+    /// of its members.
+    pub(super) members: Vec<(usize, usize)>,
 }
 
 impl<'a> RankClass<'a> {
@@ -69,13 +75,47 @@ impl<'a> RankClass<'a> {
                 Some(class) => {
                     class.programs.push(rank);
                     class.ranks += rank.represented_ranks.len();
+                    class.represented_ranks.extend(&rank.represented_ranks);
                 }
                 None => {
-                    classes.push(Self { steps, programs: vec![rank], ranks: rank.represented_ranks.len() });
+                    classes.push(Self {
+                        steps,
+                        programs: vec![rank],
+                        ranks: rank.represented_ranks.len(),
+                        represented_ranks: rank.represented_ranks.clone(),
+                        members: Vec::new(),
+                    });
                 }
             }
         }
         Ok(classes)
+    }
+
+    /// Divides the classes, so that the ranks of a class also run the same steps of the same
+    /// distributed background jobs. `runs` is whether each of the jobs runs.
+    pub(super) fn with_members(
+        classes: Vec<Self>,
+        jobs: &[DistributedBackground],
+        runs: &[bool],
+    ) -> Vec<Self> {
+        let mut divided: Vec<Self> = Vec::new();
+        for class in classes {
+            let first = divided.len();
+            for &rank in &class.represented_ranks {
+                let members: Vec<(usize, usize)> = jobs
+                    .iter()
+                    .enumerate()
+                    .filter(|&(job, _)| runs[job])
+                    .filter_map(|(job, background)| Some((job, background.class_of(rank)?)))
+                    .collect();
+                match divided[first..].iter_mut().find(|class| class.members == members) {
+                    Some(class) => class.represented_ranks.push(rank),
+                    None => divided.push(Self { represented_ranks: vec![rank], members, ..class.clone() }),
+                }
+            }
+            divided[first..].iter_mut().for_each(|class| class.ranks = class.represented_ranks.len());
+        }
+        divided
     }
 
     /// Sets the expected wait of each communication step: the time from the end of the rank's

@@ -6,6 +6,7 @@ mod checkpoint;
 mod compare;
 mod data;
 mod documents;
+mod gang_windows;
 mod gpu_counts;
 mod gradients;
 mod launch_order;

@@ -165,14 +165,18 @@ impl DeviceState {
     fn pass(&mut self, to: u64) {
         if to > self.now {
             let state = self.foreground_state();
-            let background =
-                self.streams.iter().any(|stream| !stream.job.is_foreground() && stream.is_begun());
-            self.occupancy.record(state, background, Duration::from_nanos(to - self.now));
+            self.occupancy.record(state, self.runs_background(), Duration::from_nanos(to - self.now));
             self.now = to;
         }
     }
 
-    fn foreground_state(&self) -> ForegroundState {
+    /// Whether a background tasklet has started and not ended.
+    pub(super) fn runs_background(&self) -> bool {
+        self.streams.iter().any(|stream| !stream.job.is_foreground() && stream.is_begun())
+    }
+
+    /// Returns the current activity of the foreground.
+    pub(super) fn foreground_state(&self) -> ForegroundState {
         let busy = |lane: Lane| {
             let mut of_foreground = self.streams.iter().filter(|stream| stream.job.is_foreground());
             of_foreground.find(|stream| stream.lane == lane && stream.is_busy(self.now))

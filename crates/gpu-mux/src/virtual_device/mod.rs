@@ -125,6 +125,18 @@ impl VirtualDevice {
         &self.state.occupancy
     }
 
+    /// Returns the current activity of the foreground.
+    #[must_use]
+    pub fn foreground_state(&self) -> ForegroundState {
+        self.state.foreground_state()
+    }
+
+    /// Whether a background tasklet is on the device: it has started and not ended.
+    #[must_use]
+    pub fn runs_background(&self) -> bool {
+        self.state.runs_background()
+    }
+
     /// Returns the time of the next event, measured from the epoch, or `None` if nothing happens
     /// without another call.
     ///

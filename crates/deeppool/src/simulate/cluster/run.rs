@@ -179,7 +179,13 @@ impl<'a> ClusterRun<'a> {
                 gpus: job.gpus.clone(),
                 start: job.start,
                 alone: of_job.alone.clone(),
-                beside: Simulation::new(job.program, &of_job.options, &running.simulated.ranks, window),
+                beside: Simulation::new(
+                    job.program,
+                    &of_job.options,
+                    &running.simulated.ranks,
+                    window,
+                    Vec::new(),
+                ),
             });
         }
         let duration = self.network.now();
