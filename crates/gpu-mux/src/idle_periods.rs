@@ -172,8 +172,8 @@ impl IdlePeriodRule {
     }
 
     /// Decides at `now` whether a collective that takes `takes` may be launched in the current
-    /// quiet period. Returns the latest start, [`Duration::MAX`] if there is none, or the time before
-    /// which to decide again.
+    /// quiet period. Returns the latest start, [`Duration::MAX`] if there is none, or the time
+    /// before which to decide again.
     ///
     /// Unlike [`admit`](Self::admit), it does not spend the budget: a collective delays the
     /// foreground on all its ranks. Without a prediction, or after the predicted end, the period

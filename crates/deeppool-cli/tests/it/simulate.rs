@@ -36,6 +36,25 @@ fn the_workload_of_a_rank_is_written() {
 }
 
 #[test]
+fn background_jobs_on_several_gpus_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |jobs: &str| format!("{} --iterations 20", SIZE.replace("vgg16:8 --iterations 5", jobs));
+    let report =
+        json(folder.path(), &format!("{} --trace t.json --json", line("vgg16:32@4,vgg16:8@1,vgg16:4")));
+    let jobs = report["background_jobs"].as_array().unwrap();
+    assert_eq!(jobs.iter().map(|job| job["ranks"].as_array().unwrap().len()).collect::<Vec<_>>(), [4, 1]);
+    assert!(jobs[0]["windows_met"] == true && jobs[0]["collectives"].as_u64().unwrap() > 0, "{}", jobs[0]);
+    assert!(jobs.iter().all(|job| job["samples_per_s"].as_f64().unwrap() > 0.0), "{jobs:?}");
+    assert!(report["foreground_slowdown"].as_f64().unwrap() < 1.03);
+    let trace = std::fs::read_to_string(folder.path().join("t.json")).unwrap();
+    assert!(trace.contains("background communication"), "the timeline has the job's collectives");
+    let never = succeed(folder.path(), &line("vgg16:64@8"));
+    assert!(never.contains("no window of all its GPUs was long enough"), "{never}");
+    refused(folder.path(), &line("vgg16:64@9"), "more than the 8 of the plan");
+    refused(folder.path(), &line("vgg16:8,vgg16:4"), "would both run on every GPU");
+}
+
+#[test]
 fn invalid_simulations_are_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |options: &str, expected| refused(folder.path(), &format!("{SIZE} {options}"), expected);

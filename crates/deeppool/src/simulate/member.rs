@@ -1,6 +1,6 @@
 //! The part of a distributed background job on a rank: its compute pieces and its collectives, each
-//! of which waits for those of the other kind that come before it. A *piece* is a run of kernels, or
-//! a part of a collective, that is launched as one tasklet.
+//! of which waits for those of the other kind that come before it. A *piece* is a run of kernels,
+//! or a part of a collective, that is launched as one tasklet.
 
 use std::sync::Arc;
 use std::time::Duration;
