@@ -3,13 +3,17 @@
 
 use std::path::Path;
 
-use deeppool::compare::{Comparison, Point, SharingMode};
+use deeppool::compare::{Comparison, DistributedGain, Point, SharingMode};
+use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::plan::PlanRequest;
+use deeppool::planning::find_plan;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
+use layer_graph::LayerGraph;
+use layer_profile::ProfileTable;
 use serde_json::{Value, json};
 
-use super::background_spec::BackgroundSpec;
+use super::background_spec::{BackgroundGpus, BackgroundSpec};
 use super::compare_figure::svg;
 use super::left_out::warn_of_comparison;
 use super::output::{gpus, print_json, print_message, table};
@@ -22,8 +26,51 @@ const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
 pub(crate) struct CostedBackground {
     /// Network and batch, as given on the command line or by default.
     pub(crate) spec: BackgroundSpec,
-    /// Times of the job's kernels for the simulator.
+    /// Times of the kernels of a job on one GPU for the simulator.
     pub(crate) costs: BackgroundCosts,
+    /// Network of the job.
+    pub(crate) network: LayerGraph,
+    /// Layer times of the network.
+    pub(crate) profile: ProfileTable,
+}
+
+impl CostedBackground {
+    /// Compares jobs on several GPUs each with jobs on one GPU each, beside the fastest burst plan;
+    /// `None` if the job is not for several GPUs.
+    ///
+    /// # Errors
+    /// If a job has more GPUs or fewer samples than possible, or layer times are missing.
+    fn distributed_gain(
+        &self,
+        job: &Job<'_>,
+        request: &PlanRequest,
+        comparison: &Comparison,
+    ) -> anyhow::Result<Option<DistributedGain>> {
+        let BackgroundGpus::Count(gpus) = self.spec.gpus else { return Ok(None) };
+        let plan = find_plan(job, request)?;
+        let costs = Costs::new(&self.network, &self.profile, job.costs().link());
+        let background = (&costs, self.spec.batch, gpus);
+        let options = SimulateOptions::default();
+        Ok(Some(DistributedGain::new((job, &plan), background, comparison, &options)?))
+    }
+}
+
+/// Describes the gain of background jobs on several GPUs each.
+fn gain_text(spec: &BackgroundSpec, gain: &DistributedGain) -> String {
+    let partition = gain.partition_samples_per_s.map_or_else(
+        || "no partition has as fast a foreground".into(),
+        |partition| format!("a partition with as fast a foreground leaves {partition:.0} to background jobs"),
+    );
+    format!(
+        "{spec}, {} of {} jobs with windows: {:.0} background samples/s beside {:.0} of the fastest burst \
+         plan;\nthe same work on one GPU each: {:.0} beside {:.0}; {partition}",
+        gain.jobs_with_windows,
+        gain.jobs,
+        gain.distributed_samples_per_s,
+        gain.foreground_samples_per_s,
+        gain.single_samples_per_s,
+        gain.single_foreground_samples_per_s,
+    )
 }
 
 /// Simulates all ways to share GPUs, and prints a table and advice, or one JSON object if
@@ -46,6 +93,7 @@ pub(crate) fn run(
         fraction_progress("simulating ways to share"),
     )?;
     warn_of_comparison(&comparison);
+    let gain = background.distributed_gain(job, request, &comparison)?;
     let origin = origin(job, request, background);
     if let Some(path) = figure {
         // The description of the device model does not fit into the figure. Its error is drawn.
@@ -53,7 +101,11 @@ pub(crate) fn run(
         command_line::files::write(path, svg(&comparison, &header)?)?;
     }
     if as_json {
-        print_json(&report(job, request, background, &comparison));
+        let mut report = report(job, request, background, &comparison);
+        if let Some(gain) = &gain {
+            report["distributed"] = serde_json::to_value(gain)?;
+        }
+        print_json(&report);
         return Ok(());
     }
     for line in &origin {
@@ -66,6 +118,9 @@ pub(crate) fn run(
     print_message!("{}", totals(&comparison));
     print_message!("\n{} (ranges by this are in --json and --svg)", error_summary(&comparison));
     print_message!("{}", comparison.advice());
+    if let Some(gain) = &gain {
+        print_message!("{}", gain_text(&background.spec, gain));
+    }
     Ok(())
 }
 
@@ -77,7 +132,7 @@ fn origin(job: &Job<'_>, request: &PlanRequest, background: &CostedBackground) -
             profile.model(),
             job.batch(),
             spec.model,
-            spec.batch,
+            background.costs.batch(),
             gpus(request.gpus)
         ),
         format!(
@@ -151,7 +206,7 @@ fn report(
         "schema": "deeppool/report/v1", "experiment": "compare", "simulated": true,
         "model": profile.model(), "batch": job.batch(), "gpus": request.gpus,
         "background": {
-            "model": spec.model, "batch": spec.batch,
+            "model": spec.model, "batch": background.costs.batch(),
             "samples_per_s_of_a_gpu": comparison.background_samples_per_s,
         },
         "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),

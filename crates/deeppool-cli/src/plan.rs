@@ -156,7 +156,8 @@ struct SharingArgs {
     #[arg(long, value_name = "PART", requires = "objective")]
     foreground: Option<f64>,
     /// Background job, for --compare and --objective total [default: the same network with a batch
-    /// of 8]
+    /// of 8]. With --compare it may have several GPUs, as vgg16:32@4: the comparison is then with
+    /// an equal part of its batch on each GPU, and says what jobs on several GPUs reach
     #[arg(long, value_name = "MODEL:BATCH", conflicts_with = "to_accuracy")]
     background: Option<BackgroundSpec>,
 }
@@ -319,10 +320,16 @@ impl Plan {
             gpus: BackgroundGpus::Each,
         };
         let spec = asked.cloned().unwrap_or_else(same);
-        spec.check_on_each_gpu("plan")?;
+        let samples_per_gpu = match spec.gpus {
+            BackgroundGpus::Count(gpus) if self.sharing.compare => spec.batch.div_ceil(gpus),
+            _ => {
+                spec.check_on_each_gpu("plan")?;
+                spec.batch
+            }
+        };
         let profile = self.costs.background(&spec, network, &tables.profile)?;
-        let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), spec.batch)?;
-        Ok(CostedBackground { spec, costs })
+        let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), samples_per_gpu)?;
+        Ok(CostedBackground { spec, costs, network: network.clone(), profile })
     }
 
     fn plan_total(

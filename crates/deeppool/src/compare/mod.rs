@@ -30,11 +30,13 @@
 mod advice;
 mod beside;
 mod comparison;
+mod distributed;
 mod envelope;
 mod point;
 mod total;
 
 pub use comparison::Comparison;
+pub use distributed::DistributedGain;
 pub use envelope::Envelope;
 pub use point::{Point, SharingMode};
 pub use total::{TotalPlan, max_total_plan};
