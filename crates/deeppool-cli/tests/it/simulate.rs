@@ -38,7 +38,7 @@ fn the_workload_of_a_rank_is_written() {
 #[test]
 fn background_jobs_on_several_gpus_are_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let line = |jobs: &str| format!("{} --iterations 20", SIZE.replace("vgg16:8 --iterations 5", jobs));
+    let line = |jobs: &str| format!("{} --iterations 18", SIZE.replace("vgg16:8 --iterations 5", jobs));
     let report =
         json(folder.path(), &format!("{} --trace t.json --json", line("vgg16:32@4,vgg16:8@1,vgg16:4")));
     let jobs = report["background_jobs"].as_array().unwrap();
