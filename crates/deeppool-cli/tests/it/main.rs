@@ -31,7 +31,6 @@ mod training_page;
 mod unreadable;
 mod weights;
 
-#[cfg(any(feature = "mpi", feature = "cuda"))]
 mod comparison;
 
 #[cfg(feature = "cuda")]
