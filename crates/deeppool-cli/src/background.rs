@@ -207,7 +207,8 @@ fn ranks_text(ranks: &[usize]) -> String {
 }
 
 /// Returns the configurations of background jobs for training on `dataset`, beside a foreground
-/// with these programs and costs. Jobs on some ranks get those with the least foreground work.
+/// with these programs and costs, whose iteration takes `iteration`. Jobs on some ranks get those
+/// that the foreground leaves idle most.
 ///
 /// # Errors
 /// If a job needs more ranks than the run has, or several GPUs. `on_gpus` is whether ranks are
@@ -216,7 +217,7 @@ pub(crate) fn configure<'a>(
     jobs: &'a [Background],
     dataset: &'a Dataset,
     training: &LoweredTraining<'_>,
-    costs: &Costs<'_>,
+    (costs, iteration): (&Costs<'_>, Duration),
     on_gpus: bool,
 ) -> anyhow::Result<Vec<BackgroundConfig<'a>>> {
     let placed =
@@ -236,8 +237,8 @@ pub(crate) fn configure<'a>(
         );
         sizes.push(size);
     }
-    let busy = if sizes.is_empty() { vec![Duration::ZERO; world] } else { busy(training, costs)? };
-    let mut ranks = assign_ranks(&busy, &sizes).into_iter();
+    let idle = if sizes.is_empty() { Vec::new() } else { idle_times(training, costs, iteration)? };
+    let mut ranks = assign_ranks(&idle, &sizes).into_iter();
     let configure = |job: &'a Background| {
         let ranks = job.placed.as_ref().zip(job.placed.as_ref().and_then(|_| ranks.next()));
         let ranks = ranks.map(|(placed, ranks)| {
@@ -252,17 +253,23 @@ pub(crate) fn configure<'a>(
     Ok(jobs.iter().map(configure).collect())
 }
 
-/// Returns the computing time of each rank in the first iteration; zero without layer times.
-fn busy(training: &LoweredTraining<'_>, costs: &Costs<'_>) -> anyhow::Result<Vec<Duration>> {
+/// Returns the time of each rank in which it does not compute in the first iteration, if that takes
+/// `iteration`; zero without layer times.
+fn idle_times(
+    training: &LoweredTraining<'_>,
+    costs: &Costs<'_>,
+    iteration: Duration,
+) -> anyhow::Result<Vec<Duration>> {
     let program = training.first_program()?;
     let Ok(times) = costs.step_times(program) else {
         return Ok(vec![Duration::ZERO; training.placement().world()]);
     };
-    let of_rank = |(rank, times): (&RankProgram, &Vec<Duration>)| {
+    let idle = |(rank, times): (&RankProgram, &Vec<Duration>)| {
         let steps = rank.steps.iter().zip(times);
-        steps.filter(|(step, _)| !matches!(step.op, Op::Collective(_))).map(|(_, time)| *time).sum()
+        let computing = steps.filter(|(step, _)| !matches!(step.op, Op::Collective(_)));
+        iteration.saturating_sub(computing.map(|(_, time)| *time).sum())
     };
-    Ok(program.ranks.iter().zip(&times).map(of_rank).collect())
+    Ok(program.ranks.iter().zip(&times).map(idle).collect())
 }
 
 /// Prints the results of each background job, then the number of pieces of all ranks and the

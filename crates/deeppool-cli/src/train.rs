@@ -238,7 +238,8 @@ impl Train {
         let has_times = emulated.is_some() && has_step_times(is_known, tables.match_plan, &background);
         let times = has_times.then(|| emulated_times(&job, training, &background)).transpose()?;
         let on_gpus = engine != RankEngine::Cpu;
-        let beside = background::configure(&background, &dataset, training, job.costs(), on_gpus)?;
+        let times_of_ranks = (job.costs(), Duration::from_secs_f64(plan.iteration_us / 1e6));
+        let beside = background::configure(&background, &dataset, training, times_of_ranks, on_gpus)?;
         let config = self.kernels.configure(TrainConfig::new(&dataset, training));
         let config = config
             .with_initial(initial.as_ref())

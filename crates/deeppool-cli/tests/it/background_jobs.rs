@@ -230,7 +230,8 @@ fn jobs_on_ranks_that_do_not_exist_are_refused() {
 fn jobs_of_several_gpus_are_refused_and_a_job_of_one_gpu_learns() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    let run = format!("{TRAIN} --engine cuda --gpus 2 --emulate-gpus 2 --iterations 6 --background");
+    let gpus = "--engine cuda --gpus 2 --emulate-gpus 2 --mode dp --device a100 --policy naive";
+    let run = format!("{TRAIN} {gpus} --iterations 6 --background");
     refused(path, &format!("{run} digits-cnn:8@2"), "needs collectives");
     let report = json(path, &format!("{run} digits-cnn:8@1"));
     let job = &report["background"]["jobs"][0];

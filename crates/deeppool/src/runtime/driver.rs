@@ -10,6 +10,7 @@ use gpu_mux::{BackgroundJob, CpuDriver, JobOutcome, Policy, Usage};
 use layer_engine::ImageLayout;
 use layer_graph::LayerGraph;
 
+use super::until_all::UntilAll;
 use super::{Backend, BatchSource, Cpu, ImageOrder, Iterations, Observer};
 use crate::Error;
 use crate::program::Program;
@@ -92,6 +93,20 @@ pub trait RankDriver<'a, B: Backend, S, O>: Sized {
         foreground: Iterations<'_, B, F, N>,
     ) -> Result<Usage, Error>;
 
+    /// Runs as [`run`](Self::run), and then background jobs until all ranks of `group` have run
+    /// their iterations, if background jobs can run alone here. All ranks call it.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if the communicator fails.
+    fn run_until_all<F: BatchSource, N: Observer>(
+        &mut self,
+        foreground: Iterations<'_, B, F, N>,
+        group: &B::Communicator,
+    ) -> Result<Usage, Error> {
+        let _ = group;
+        self.run(foreground)
+    }
+
     /// Adds the given rank, and the unfinished background work on its GPU, to an error of the GPU
     /// that occurred between runs. Other errors, and errors on the processor, are unchanged.
     fn explain(&self, rank: usize, error: Error) -> Error {
@@ -151,6 +166,14 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
         mut foreground: Iterations<'_, B, F, N>,
     ) -> Result<Usage, Error> {
         Self::run(self, &mut foreground)
+    }
+
+    fn run_until_all<F: BatchSource, N: Observer>(
+        &mut self,
+        foreground: Iterations<'_, B, F, N>,
+        group: &B::Communicator,
+    ) -> Result<Usage, Error> {
+        Self::run(self, &mut UntilAll::new(foreground, group))
     }
 
     fn now(&self) -> Instant {

@@ -18,6 +18,7 @@ mod loaded;
 mod loss_metrics;
 mod memory;
 mod pending;
+mod until_all;
 
 pub use arena::Arena;
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};

@@ -1,5 +1,6 @@
 //! The ranks of a background job: which ranks of the run train it, and how they divide its layers.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -87,25 +88,27 @@ impl JobRanks {
     }
 }
 
-/// Chooses ranks for jobs on `jobs[i]` ranks each, in order: those with the fewest of these jobs;
-/// of equal ones, those with the least foreground work; of equal ones, the last. `busy` is the
-/// foreground's work by rank of the run, such as its computing time in an iteration. Returns the
-/// ranks of each job in ascending order. A job on more ranks than there are has all of them.
+/// Chooses ranks for jobs on `jobs[i]` ranks each, in order: those on which each of these jobs has
+/// the most idle time; of equal ones, those with the fewest jobs; of equal ones, the last. `idle`
+/// is the time by rank of the run in which the foreground does not compute in an iteration.
+/// Returns the ranks of each job in ascending order. A job on more ranks than there are has all of
+/// them.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use deeppool::train::assign_ranks;
 ///
-/// let busy = [3, 1, 2, 2].map(Duration::from_millis);
-/// assert_eq!(assign_ranks(&busy, &[2, 1, 4]), [vec![1, 3], vec![2], vec![0, 1, 2, 3]]);
+/// let idle = [0, 5, 2, 2].map(Duration::from_millis);
+/// let ranks = assign_ranks(&idle, &[2, 1, 4, 2]);
+/// assert_eq!(ranks, [vec![1, 3], vec![1], vec![0, 1, 2, 3], vec![1, 2]]);
 /// ```
 #[must_use]
-pub fn assign_ranks(busy: &[Duration], jobs: &[usize]) -> Vec<Vec<usize>> {
-    let mut loads = vec![0_usize; busy.len()];
+pub fn assign_ranks(idle: &[Duration], jobs: &[usize]) -> Vec<Vec<usize>> {
+    let mut loads = vec![0_u32; idle.len()];
     let of_job = |&count: &usize| {
-        let mut order: Vec<usize> = (0..busy.len()).rev().collect();
-        order.sort_by_key(|&rank| (loads[rank], busy[rank]));
+        let mut order: Vec<usize> = (0..idle.len()).rev().collect();
+        order.sort_by_key(|&rank| (Reverse(idle[rank] / (loads[rank] + 1)), loads[rank]));
         order.truncate(count);
         order.sort_unstable();
         for &rank in &order {

@@ -237,7 +237,12 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             end,
         );
         let before: Vec<f64> = driver.background().iter().map(|job| job.iterations).collect();
-        let usage = driver.run(foreground).map_err(|error| self.with_layer(error))?;
+        let ran = if config.background.is_empty() {
+            driver.run(foreground)
+        } else {
+            driver.run_until_all(foreground, &self.communicator)
+        };
+        let usage = ran.map_err(|error| self.with_layer(error))?;
         self.record.usage += usage;
         let after = driver.background();
         let background = config.background_of(self.communicator.rank()).zip(before.iter().zip(&after));
