@@ -69,6 +69,7 @@ pub(crate) fn plan_of_workers(folder: &Path) {
 }
 
 /// Returns the largest relative difference.
+#[cfg(any(feature = "mpi", feature = "cuda"))]
 pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
