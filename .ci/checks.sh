@@ -224,6 +224,8 @@ more_cases() {
             DEEPPOOL_CASES=100 run_tests deeppool it checkpoint::damaged &&
             DEEPPOOL_ITERATIONS=100 run_tests deeppool it splits::losses &&
             DEEPPOOL_CASES=100 run_tests deeppool it split_brute_force:: &&
+            GANG_CASES=2000 run_tests deeppool it gang_windows:: &&
+            DEEPPOOL_ITERATIONS=300 run_tests deeppool it background_jobs:: &&
             CUDA_CASES=1000 run_tests cuda it ownership:: &&
             DEEPPOOL_GPU_FULL_LOSSES=1 run_tests deeppool it gpu_losses::losses_of_a_digits_cnn gpu_losses::losses_of_a_transformer &&
             run_tests deeppool it compare::max_total &&

@@ -6,11 +6,7 @@
 
 use std::time::Duration;
 
-use crate::Error;
-
-/// Identifier of a gang: its number, in the order in which gangs were added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GangId(pub usize);
+use crate::{Error, GangId};
 
 /// Event that a member reports to [`Gangs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,6 +8,7 @@
 //! repeat.
 
 mod background;
+mod background_ranks;
 mod cluster;
 mod contention;
 mod distributed;
@@ -30,11 +31,12 @@ use std::time::Duration;
 use gpu_mux::{DeviceParameters, Policy, check_virtual_time};
 
 pub use background::BackgroundCosts;
+pub use background_ranks::background_ranks;
 pub use cluster::{
     ClusterJob, ClusterJobSpec, ClusterJobsFile, ClusterOptions, ClusterSimulation, ClusterTimeline,
     GpuPlacement, JobGpus, JobMode, LevelUse, SharedJob, place_jobs, simulate_cluster,
 };
-pub use distributed::{DistributedBackground, background_ranks};
+pub use distributed::DistributedBackground;
 pub use job_rates::JobRates;
 pub use plan::simulate_plan;
 pub use report::{BackgroundByActivity, BackgroundJobReport, RankIteration, RankTime, SimulationReport};
@@ -321,7 +323,11 @@ fn prepare<'a>(
         let times = times_of_shared_machine(times, program, costs, options)?;
         classes = RankClass::of_ranks(program, costs, &times)?;
     }
-    classes = RankClass::with_members(classes, &options.distributed, &options.have_room(program));
+    let have_room = options.have_room(program);
+    let jobs = || options.distributed.iter().enumerate().zip(&have_room).filter(|(_, runs)| **runs);
+    classes = RankClass::divided(classes, |rank| {
+        jobs().filter_map(|((index, job), _)| Some((index, job.class_of(rank)?))).collect()
+    });
     if options.has_background() {
         let alone;
         (classes, alone) = with_partner_waits(program, classes, options)?;

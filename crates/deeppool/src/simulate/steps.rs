@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use gpu_mux::{Communication, Iteration, Kernel, StepWork, WorkloadStep};
 
-use super::DistributedBackground;
 use super::times::ProgramTimes;
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
@@ -92,22 +91,17 @@ impl<'a> RankClass<'a> {
     }
 
     /// Divides the classes, so that the ranks of a class also run the same steps of the same
-    /// distributed background jobs. `runs` is whether each of the jobs runs.
-    pub(super) fn with_members(
+    /// distributed background jobs. `members_of` returns for a rank the index of each of its jobs
+    /// with the index of its class in the job.
+    pub(super) fn divided(
         classes: Vec<Self>,
-        jobs: &[DistributedBackground],
-        runs: &[bool],
+        members_of: impl Fn(usize) -> Vec<(usize, usize)>,
     ) -> Vec<Self> {
         let mut divided: Vec<Self> = Vec::new();
         for class in classes {
             let first = divided.len();
             for &rank in &class.represented_ranks {
-                let members: Vec<(usize, usize)> = jobs
-                    .iter()
-                    .enumerate()
-                    .filter(|&(job, _)| runs[job])
-                    .filter_map(|(job, background)| Some((job, background.class_of(rank)?)))
-                    .collect();
+                let members = members_of(rank);
                 match divided[first..].iter_mut().find(|class| class.members == members) {
                     Some(class) => class.represented_ranks.push(rank),
                     None => divided.push(Self { represented_ranks: vec![rank], members, ..class.clone() }),

@@ -133,8 +133,13 @@ fn job_without_room_on_one_of_its_ranks_does_not_run() {
     });
 }
 
+/// Number of random simulations: 500, or that of the environment variable `GANG_CASES`.
+fn cases() -> u32 {
+    std::env::var("GANG_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// Jobs of any sizes on any ranks, beside each other and beside copies: every simulation ends,
     /// the same way each time, and the foreground is not slowed beyond its budget.

@@ -6,6 +6,7 @@ use burst_planner::PlanProblem;
 use collectives::LinkModel;
 use deeppool::machine::Calibration;
 use deeppool::plan::ExecutionPlan;
+use deeppool::simulate::ClusterJobsFile;
 use gpu_mux::{ParametersFile, Workload};
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
@@ -267,6 +268,28 @@ pub(super) const DOCUMENTS: &[Reader] = &[
             let text =
                 format!(r#"{{"schema": "deeppool/calibration/v1", "runs": [{}]}}"#, records.join(", "));
             of(Calibration::from_json(&text), |calibration| calibration.runs().len())
+        },
+    },
+    Reader {
+        name: "deeppool/src/simulate/cluster/file.rs:from_json",
+        valid: r#"{"name": "job @", "model": "vgg16", "batch": 8}"#,
+        unusable: &[
+            (r#"{"name": "", "model": "vgg16", "batch": 8}"#, "jobs[#].name"),
+            (r#"{"name": "job @", "batch": 8}"#, "jobs[#]`: missing field `model`"),
+            (r#"{"name": "job @", "model": "vgg16", "batch": -8}"#, "jobs[#].batch"),
+            (r#"{"name": "job @", "model": "vgg16", "batch": 8, "ranks": 2}"#, "jobs[#].ranks"),
+            (r#"{"name": "job @", "model": "vgg16", "mode": "fast"}"#, "jobs[#].mode"),
+            (r#"{"name": "job @", "model": "vgg16", "batch": null}"#, "jobs[#].batch"),
+            (r#"{"name": "job @", "model": "vgg16", "count": 0}"#, "jobs[#].count"),
+            (r#"{"name": "job @", "model": "vgg16", "start_us": null}"#, "jobs[#].start_us"),
+            (r#"{"name": "job @", "model": "vgg16", "start_step_us": -1}"#, "jobs[#].start_step_us"),
+            (r#"{"name": "job @", "model": "vgg16", "on_gpus": [0], "gpus": 2}"#, "jobs[#].on_gpus"),
+        ],
+        max_records: 100,
+        read: |records| {
+            let head = r#""link": "dgx-a100-pod", "gpus": 1024"#;
+            let text = document("deeppool/cluster-jobs/v1", head, "jobs", records);
+            of(ClusterJobsFile::from_json(&text), |file| file.jobs.len())
         },
     },
     Reader {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{GpuPlacement, JobGpus};
 use crate::Error;
@@ -40,34 +40,34 @@ pub struct ClusterJobSpec {
     /// Name of a built-in network, or path of an ONNX or `.pt2` file or of a network in JSON.
     pub model: String,
     /// Path of the file of its plan, instead of a new plan.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub plan: Option<String>,
     /// Name of the device model of its layer times, or path of its file.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub device: Option<String>,
     /// Path of the file of its layer times, instead of a device model.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub profile: Option<String>,
     /// Global batch, in samples. By default that of the plan.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub batch: Option<usize>,
     /// Number of GPUs. By default the length of `on_gpus`, or the GPUs of the plan.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub gpus: Option<usize>,
     /// Kind of a new plan. By default a burst plan.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub mode: Option<JobMode>,
     /// Maximum amplification of a new burst plan. By default that of `deeppool plan`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub amplification: Option<f64>,
     /// GPUs of the cluster, one for each rank, instead of `placement`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub on_gpus: Option<Vec<usize>>,
     /// Rule by which the job gets its GPUs. By default packed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub placement: Option<GpuPlacement>,
     /// Number of equal jobs. By default 1.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_null")]
     pub count: Option<usize>,
     /// Virtual time of the start of the first of them, in microseconds. By default 0.
     #[serde(default)]
@@ -85,6 +85,11 @@ pub enum JobMode {
     Dp,
     /// Each layer on its own GPU count.
     Burst,
+}
+
+/// Reads an optional field, which is no `null`.
+fn not_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 impl ClusterJobsFile {
