@@ -47,6 +47,8 @@ const CLUSTER_OPTIONS: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "-
 const SCALE_OPTIONS: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
 /// Options of `splits` without `--full`, with which it takes seconds.
 const SPLITS_OPTIONS: [&str; 4] = ["--gpus", "8,64", "--model", "vgg16"];
+/// Options of `sharing` without `--full`, with which it takes seconds.
+const SHARING_OPTIONS: [&str; 2] = ["--gpus", "8"];
 /// Options of `jigsaw` without `--full`, with which it takes seconds.
 const JIGSAW_OPTIONS: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
 /// Options of `validate`, with which it takes minutes.
@@ -107,6 +109,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
         parts.push(part("partition-cluster", "partition", &CLUSTER_OPTIONS)?);
         parts.push(part("scale", "scale", if full { &[] } else { &SCALE_OPTIONS })?);
         parts.push(part("splits", "splits", if full { &[] } else { &SPLITS_OPTIONS })?);
+        parts.push(part("sharing", "sharing", if full { &[] } else { &SHARING_OPTIONS })?);
         parts.push(part("jigsaw", "jigsaw", if full { &[] } else { &JIGSAW_OPTIONS })?);
     }
     parts.push(part("qos", "qos", &[])?);

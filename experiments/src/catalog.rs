@@ -17,6 +17,7 @@ use crate::qos::{self, QosOptions};
 use crate::scale::{self, ScaleOptions};
 use crate::search_time::{self, SearchTimeOptions};
 use crate::sensitivity::{self, SensitivityOptions};
+use crate::sharing::{self, SharingOptions};
 #[cfg(feature = "measure")]
 use crate::spb::{self, SpbOptions};
 use crate::splits::{self, SplitsOptions};
@@ -98,6 +99,8 @@ pub(crate) enum Single {
     /// Burst plans whose layers are divided by samples, by each other way and by all, on 8 to 1,024
     /// GPUs (some minutes)
     Splits(SplitsOptions),
+    /// Background jobs of several GPUs beside burst plans, and several jobs on one network
+    Sharing(SharingOptions),
     /// Run time of the planner, beside that of the original's planner (measured)
     SearchTime(SearchTimeOptions),
     /// JigSaw, burst parallelism, Gavel's policies and common ones on a cluster, with jobs of real
@@ -154,6 +157,7 @@ impl Single {
             Self::Published(_) => published::NAME,
             Self::Scale(_) => scale::NAME,
             Self::Splits(_) => splits::NAME,
+            Self::Sharing(_) => sharing::NAME,
             Self::SearchTime(_) => search_time::NAME,
             Self::Jigsaw(_) => jigsaw::NAME,
             #[cfg(feature = "measure")]
@@ -178,6 +182,7 @@ impl Single {
             Self::Published(options) => options,
             Self::Scale(options) => options,
             Self::Splits(options) => options,
+            Self::Sharing(options) => options,
             Self::SearchTime(options) => options,
             Self::Jigsaw(options) => options,
             #[cfg(feature = "measure")]

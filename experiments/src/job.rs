@@ -46,12 +46,13 @@ impl<'a> ForegroundJob<'a> {
         Ok(Self { workload, testbed, profile })
     }
 
-    fn costs(&self) -> Costs<'_> {
+    /// Returns the costs of the foreground.
+    pub(crate) fn costs(&self) -> Costs<'_> {
         Costs::new(&self.workload.network, &self.profile, &self.testbed.link)
     }
 
     /// Returns the workload as a job that can be planned and simulated.
-    fn job(&self, overlap_all_reduce: bool) -> deeppool::job::Job<'_> {
+    pub(crate) fn job(&self, overlap_all_reduce: bool) -> deeppool::job::Job<'_> {
         let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce);
         deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
     }

@@ -36,6 +36,7 @@ mod row;
 mod scale;
 mod search_time;
 mod sensitivity;
+mod sharing;
 #[cfg(feature = "measure")]
 mod spb;
 mod splits;

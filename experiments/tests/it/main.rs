@@ -23,6 +23,7 @@ mod rows;
 mod scale;
 mod search_time;
 mod sensitivity;
+mod sharing;
 #[cfg(feature = "measure")]
 mod spb;
 mod splits;
