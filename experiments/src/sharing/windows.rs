@@ -72,8 +72,8 @@ pub(super) struct WindowRow {
     pub(super) used_share_of_windows: Option<f64>,
     /// Throughput of foreground and background together.
     pub(super) total_samples_per_s: f64,
-    /// Minimum foreground speed of the partitions to compare with: that of this foreground or of the
-    /// fastest partition, whichever is slower, less 1%. `None` without partitions.
+    /// Minimum foreground speed of the partitions to compare with: that of this foreground or of
+    /// the fastest partition, whichever is slower, less 1%. `None` without partitions.
     pub(super) partition_foreground_samples_per_s: Option<f64>,
     /// Whether a partition's foreground is as fast as this one, within 1%.
     pub(super) partition_is_as_fast: bool,
