@@ -10,8 +10,7 @@ use deeppool::plan::MAX_GPUS;
 use layer_graph::LayerGraph;
 
 use super::counts::BATCH;
-use super::inputs;
-use super::network::{import, import_pt2};
+use super::network::named_network;
 
 /// Background job as `MODEL:BATCH`, `MODEL:BATCH@GPUS` or `MODEL:BATCH@PLAN.json`. The model may be
 /// a file `.onnx`, `.pt2` or `.json`.
@@ -42,13 +41,7 @@ impl BackgroundSpec {
     /// # Errors
     /// If the name is unknown, or the file cannot be read.
     pub(crate) fn network(&self) -> anyhow::Result<LayerGraph> {
-        let path = Path::new(&self.model);
-        match path.extension().and_then(std::ffi::OsStr::to_str) {
-            Some("onnx") => import(path),
-            Some("pt2") => import_pt2(path),
-            Some("json") => Ok(inputs::graph(path)?),
-            _ => Ok(inputs::model(&self.model)?),
-        }
+        named_network(&self.model)
     }
 
     /// Checks that the job is a copy on each GPU, for a `command` that runs no other jobs.

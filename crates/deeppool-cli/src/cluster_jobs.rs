@@ -16,10 +16,10 @@ use deeppool::simulate::{
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
-use super::background_spec::{BackgroundGpus, BackgroundSpec};
 use super::costs::{CostArgs, CostTables, ModeArgs, ModeName, gpus_and_batch, job_and_plan, with_plan_path};
 use super::inputs;
 use super::left_out::warn_of_unused_gpus;
+use super::network::named_network;
 use super::output::{micros, print_json, print_message, rate, save_json, table, time};
 use super::progress::with_spinner;
 
@@ -103,8 +103,7 @@ fn beside(folder: &Path, name_or_file: &str) -> String {
 impl<'a> LoadedJob<'a> {
     fn new(spec: &'a ClusterJobSpec, folder: &Path, link: &str) -> anyhow::Result<Self> {
         let model = beside(folder, &spec.model);
-        let network =
-            BackgroundSpec { model, batch: spec.batch.unwrap_or(1), gpus: BackgroundGpus::Each }.network()?;
+        let network = named_network(&model)?;
         let plan = spec.plan.as_ref().map(|plan| inputs::plan(&folder.join(plan))).transpose()?;
         let gpus = spec.gpus.or(spec.on_gpus.as_ref().map(Vec::len));
         let size @ (gpus, batch) = gpus_and_batch(gpus, spec.batch, plan.as_ref())?;

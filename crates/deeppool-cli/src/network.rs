@@ -91,6 +91,20 @@ impl NetworkArgs {
     }
 }
 
+/// Builds the built-in network with this name, or reads the one of an ONNX, `.pt2` or JSON file.
+///
+/// # Errors
+/// If the name is unknown, or the file cannot be read.
+pub(crate) fn named_network(name_or_file: &str) -> anyhow::Result<LayerGraph> {
+    let path = Path::new(name_or_file);
+    match path.extension().and_then(std::ffi::OsStr::to_str) {
+        Some("onnx") => import(path),
+        Some("pt2") => import_pt2(path),
+        Some("json") => Ok(inputs::graph(path)?),
+        _ => Ok(inputs::model(name_or_file)?),
+    }
+}
+
 /// Imports an ONNX file, and prints a warning on rank 0 if the network for training differs from
 /// the exported one.
 ///

@@ -1,6 +1,6 @@
 //! JSON documents.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::Error;
 
@@ -22,4 +22,14 @@ pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Error> {
         .map_err(|error| document(error.path().to_string(), error.inner().to_string()))?;
     reader.end().map_err(|error| document(".", error.to_string()))?;
     Ok(value)
+}
+
+/// Reads an optional field. `null`, as which some programs write a number that is not finite, is an
+/// error and not an omitted field.
+pub(crate) fn not_null<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    T::deserialize(deserializer).map(Some)
 }

@@ -4,10 +4,11 @@
 use layer_engine::{Precision, Sgd};
 use layer_graph::{Division, LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::{PlannedWorker, PlanningWork, PredictedRange};
 use crate::Error;
+use crate::document::not_null;
 use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
 /// A plan: the ranks of each layer, the order of the layers, and how an iteration is lowered; with
@@ -208,12 +209,6 @@ impl PlannedLayer {
     pub fn split(&self) -> Option<String> {
         self.division.map(|division| division.to_string())
     }
-}
-
-/// Reads an optional number. `null`, as which some programs write a number that is not finite, is
-/// an error and not an omitted field.
-fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    f64::deserialize(deserializer).map(Some)
 }
 
 impl PlanMode {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::{GpuPlacement, JobGpus};
 use crate::Error;
-use crate::document::{document, parse};
+use crate::document::{document, not_null, parse};
 
 /// Name and version of the format.
 const SCHEMA: &str = "deeppool/cluster-jobs/v1";
@@ -85,11 +85,6 @@ pub enum JobMode {
     Dp,
     /// Each layer on its own GPU count.
     Burst,
-}
-
-/// Reads an optional field, which is no `null`.
-fn not_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 impl ClusterJobsFile {
